@@ -198,7 +198,7 @@ def _outcomes(points: Sequence[PointChange], expected: Mapping[str, float]) -> d
 
 def step_line(number: int, step: Step) -> str:
     where = f"{step.commit[:SHORT]} against {step.against[:SHORT]}"
-    details = f"{step.reason}" if step.reason else "; ".join(map(change_text, step.points))
+    details = step.reason or "; ".join(map(change_text, step.points))
     how = f"{step.rounds} rounds, {duration(step.seconds)}" if step.rounds else "not measured"
     return visible(
         f"{number}. {ROLES[step.role]}: {where} ({step.subject}): {OUTCOMES[step.outcome]}: {details} [{how}]"
@@ -244,16 +244,16 @@ class Conclusion:
     """The culprit; all candidates if commits were skipped; or the bad common ancestor."""
     parent: str | None = None
     """The commit that the culprit was measured against."""
-    step: Step | None = None
+    step: Step
     """The decisive step: the culprit against its parent, or BAD against GOOD."""
 
 
 def check_sides(history: History, good: str, bad: str) -> None:
     """Raise UsageError for commits without candidates in between."""
     if good == bad:
-        raise UsageError(f"GOOD and BAD are the same commit {good[:12]}: give two different ones")
+        raise UsageError(f"GOOD and BAD are the same commit {good[:SHORT]}: give two different ones")
     if history.merge_bases(good, bad) == (bad,):
-        raise UsageError(f"BAD ({bad[:12]}) is an ancestor of GOOD ({good[:12]}): give the older commit first")
+        raise UsageError(f"BAD ({bad[:SHORT]}) is an ancestor of GOOD ({good[:SHORT]}): give the older commit first")
 
 
 def search(history: History, good: str, bad: str, measure: Measure, say: Callable[[str], None]) -> Conclusion:
@@ -271,7 +271,7 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
         if step.outcome == "good":
             known_good.append(base)
         else:
-            say(f"no verdict on the common ancestor {base[:12]}: the change may be before it, on GOOD's side")
+            say(f"no verdict on the common ancestor {base[:SHORT]}: the change may be before it, on GOOD's side")
             skipped.add(base)
     while True:
         suspects = history.suspects(bad, tuple(known_good))
@@ -302,11 +302,11 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
 
 def conclusion_text(found: Conclusion, history: History) -> str:
     step = found.step
-    changes = [f"  {change_text(point)}" for point in step.points] if step is not None else []
+    changes = [f"  {change_text(point)}" for point in step.points]
     if found.kind == "equal":
         return "\n".join(["BAD is equivalent to GOOD: there is no change to find", *changes])
     if found.kind == "not judged":
-        reason = "" if step is None else visible(step.reason or "")
+        reason = visible(step.reason or "")
         return f"no verdict on whether BAD differs from GOOD: {reason}; a higher --max-rounds detects smaller changes"
     texts = ((commit, history.text(commit)) for commit in found.commits)
     named = [f"{commit} {text.subject} ({text.author}, {text.time})" for commit, text in texts]
@@ -318,7 +318,7 @@ def conclusion_text(found: Conclusion, history: History) -> str:
         return "\n".join([head, *(f"  {name}" for name in named), "BAD against GOOD:", *changes])
     parent = (found.parent or "")[:SHORT]
     if found.kind == "not confirmed":
-        reason = f": {visible(step.reason)}" if step is not None and step.reason else ""
+        reason = f": {visible(step.reason)}" if step.reason else ""
         head = f"not confirmed: when measured again, the commit does not differ from its parent {parent}{reason}"
         return "\n".join([head, f"  {named[0]}", *changes])
     return "\n".join([f"culprit: {named[0]}", f"against its parent {parent}:", *changes])

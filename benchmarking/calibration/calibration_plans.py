@@ -114,7 +114,7 @@ def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
             largest = int((budget_bytes / 3 / torch.empty((), dtype=dtype).element_size()) ** 0.5)
             flags = MatmulPrecision(precision)
             try:
-                rate = best_rate(lambda size: _seconds(handle, _product(handle, size, dtype)), largest)  # noqa: B023
+                rate = best_rate(partial(_product_seconds, handle, dtype), largest)
             finally:
                 flags.restore()
             matrices[precision] = sizes_for(rate, largest)
@@ -157,9 +157,9 @@ def sizes_for(flops_per_sec: float, largest: int) -> tuple[int, ...]:
     return tuple(sorted({min(max(size, STEP), last) for size in ideal_sizes}))
 
 
-def _product(handle: DeviceHandle, size: int, dtype: Any) -> Callable[[], object]:
+def _product_seconds(handle: DeviceHandle, dtype: Any, size: int) -> float:
     left, right = (torch.randn(size, size, device=handle.torch_name, dtype=dtype) for _ in range(2))
-    return partial(torch.mm, left, right)
+    return _seconds(handle, partial(torch.mm, left, right))
 
 
 def _copy_sizes(handle: DeviceHandle, cache_bytes: int, budget_bytes: int) -> tuple[int, ...]:

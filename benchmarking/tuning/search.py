@@ -25,7 +25,7 @@ from benchmarking.core.errors import LockedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import Measurement, Point, Result, Run
+from benchmarking.core.records import Point, Result, Run
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.redaction import redacted_path
@@ -106,8 +106,10 @@ class Contender(Track):
     @property
     def seconds(self) -> float:
         """The time of its build and launches according to its records."""
-        launches_s = sum(sum(load.stages_s.values()) for load in self.loads) + sum(map(_seconds, self.measurements))
-        return self.build_s + launches_s
+        measured = ((one.started_at, one.finished_at) for one in self.measurements)
+        times = ((datetime.fromisoformat(started), datetime.fromisoformat(finished)) for started, finished in measured)
+        measured_s = sum(max(0.0, (finished - started).total_seconds()) for started, finished in times)
+        return self.build_s + sum(sum(load.stages_s.values()) for load in self.loads) + measured_s
 
     @property
     def build_s(self) -> float:
@@ -149,7 +151,6 @@ class Search:
             for configuration in (Configuration(candidate=candidate, point=point) for point in candidate.plan.runnable)
         }
         self.candidates = {candidate.name: candidate for candidate in space.candidates}
-        Contender.reference_s = max(LEAST_REFERENCE_S, REFERENCE_SHARE * budget_s)
         self.tracks: dict[str, Contender] = {
             name: Contender(candidate.plan, folder) for name, candidate in self.candidates.items()
         }
@@ -426,7 +427,7 @@ class Search:
             energy_windows=base.settings.energy_windows if self.goal.needs_energy else 0,
             budget_s=budget_s,
         )
-        track.limit_s = budget_s
+        track.limit_s, track.reference_s = budget_s, max(LEAST_REFERENCE_S, REFERENCE_SHARE * self.budget_s)
         now_s, left_s = time.monotonic(), max(0.0, self.left_s)
         own_s = left_s * share
         if share < 1:
@@ -555,11 +556,3 @@ def _identity(plan: CellPlan) -> tuple[object, ...]:
     mode = tuple(sorted((name, str(value)) for name, value in cell.runtime_mode.items()))
     settings = (cell.runtime, mode, cell.precision, cell.num_threads, cell.cpu_list, cell.device.selector)
     return (*settings, cell.workload.config_hash, cell.workload.task, tuple(point.label for point in plan.points))
-
-
-def _seconds(measurement: Measurement) -> float:
-    begin, end = (
-        datetime.fromisoformat(text.replace("Z", "+00:00"))
-        for text in (measurement.started_at, measurement.finished_at)
-    )
-    return max(0.0, (end - begin).total_seconds())

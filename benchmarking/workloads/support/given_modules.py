@@ -223,9 +223,11 @@ class GivenModule:
     @property
     def identity(self) -> dict[str, Json]:
         """What identifies the configuration: class, kinds of input, arguments of the script, but not its location."""
-        calls: list[Json] = [[call.point.label, dict(call.signature)] for call in self.calls]
-        identity: dict[str, Json] = {"module_class": self.module_class, "calls": calls}
-        identity["script_arguments"] = list(self.script_arguments)
+        identity: dict[str, Json] = {
+            "module_class": self.module_class,
+            "calls": [[call.point.label, dict(call.signature)] for call in self.calls],
+            "script_arguments": list(self.script_arguments),
+        }
         return identity if self.sequence is None else {**identity, "sequence": self.sequence.sha256}
 
     def workload(self, model_id: str, path: Path | None = None) -> Workload:

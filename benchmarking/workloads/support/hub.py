@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.child_process import ChildError, ChildTimeLimitError, run_module_json
-from benchmarking.core.errors import BenchhouseError, storage_errors
+from benchmarking.core.errors import BenchhouseError, first_line, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.workloads.support.configuration import CONFIG_FILES, DENOISERS, has_config, model_folder
@@ -176,7 +176,7 @@ def _snapshot(name: str, patterns: Sequence[str], **options: Any) -> tuple[str |
 
 
 def _short(error: BaseException) -> str:
-    return without_secrets(str(error).strip().split("\n")[0])[:200]
+    return without_secrets(first_line(error))[:200]
 
 
 PREFIX = "models--"

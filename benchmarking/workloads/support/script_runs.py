@@ -510,22 +510,16 @@ def _wait() -> None:
 
 def _line_in(script: str) -> int | None:
     """The currently running line of the script."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code.co_filename == script:
-            return frame.f_lineno
-        frame = frame.f_back
-    return None
+    stack = traceback.walk_stack(inspect.currentframe())
+    return next((line for frame, line in stack if frame.f_code.co_filename == script), None)
 
 
 def _lfs_note(error: BaseException) -> str:
     """What to do if a file that the failing calls were given is a git-lfs pointer; empty otherwise."""
-    trace = error.__traceback__
-    while trace is not None:
-        for value in list(trace.tb_frame.f_locals.values()):
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for value in list(frame.f_locals.values()):
             if isinstance(value, str | os.PathLike) and (pointer := lfs_pointer(value)) is not None:
                 return f"; {pointer}"
-        trace = trace.tb_next
     return ""
 
 
@@ -533,9 +527,6 @@ def _error_location(script: Path, error: BaseException) -> str:
     """The script and its line in which an error occurred."""
     if isinstance(error, SyntaxError) and error.filename == str(script):
         return f"{script.name}, line {error.lineno}"
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(script):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return script.name if line is None else f"{script.name}, line {line}"
+    trace = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in trace if frame.f_code.co_filename == str(script)]
+    return f"{script.name}, line {lines[-1]}" if lines else script.name
