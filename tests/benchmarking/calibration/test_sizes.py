@@ -84,14 +84,14 @@ def test_copies_grow_until_they_take_long_enough(monkeypatch):
 
 
 def test_the_search_on_this_cpu_finds_sizes_or_reasons(monkeypatch):
-    real = module._product
+    real = module._product_seconds
 
-    def product(handle, size, dtype):
+    def product_seconds(handle, dtype, size):
         if dtype is torch.float16:
             raise RuntimeError("no kernel for\n'Half'")
-        return real(handle, size, dtype)
+        return real(handle, dtype, size)
 
-    monkeypatch.setattr(module, "_product", product)
+    monkeypatch.setattr(module, "_product_seconds", product_seconds)
     monkeypatch.setattr(module, "free_host_bytes", lambda: 64 * MIB)
     (device,) = CPU.probe()
     found = search_sizes(device, ("float32", "float16"))
