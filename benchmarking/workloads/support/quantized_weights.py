@@ -166,7 +166,7 @@ def _torchao(config: Mapping[str, Any]) -> Read:
 def _compressed_tensors(config: Mapping[str, Any]) -> Read:
     """By the weights of its groups of layers, which must be of one kind."""
     groups = config.get("config_groups")
-    kinds = set()
+    kinds = list[Read]()
     for group in groups.values() if isinstance(groups, dict) else ():
         weights = group.get("weights") if isinstance(group, dict) else None
         if isinstance(weights, dict):
@@ -176,10 +176,10 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Read:
             group_text = _group(size) if strategy in ("group", "block", "tensor_group") else strategy
             inputs = group.get("input_activations")
             activations = f"{inputs.get('type', 'int')}{inputs.get('num_bits')}" if isinstance(inputs, dict) else ""
-            kinds.add((f"{'float' if is_float else 'int'}{bits}", bits, group_text, activations))
-    if len(kinds) != 1:
+            kinds.append((f"{'float' if is_float else 'int'}{bits}", bits, group_text, activations))
+    if not kinds or any(kind != kinds[0] for kind in kinds):
         return "mixed" if kinds else "unknown", None, "", ""
-    return next(iter(kinds))
+    return kinds[0]
 
 
 _READERS = {

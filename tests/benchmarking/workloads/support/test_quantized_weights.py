@@ -30,7 +30,7 @@ def torchao(name: str, **data: Any) -> dict[str, Any]:
     return {"quant_method": "torchao", "quant_type": {"default": {"_type": name, "_data": data}}}
 
 
-def compressed(bits: int = 4, inputs: Any = None, **weights: Any) -> dict[str, Any]:
+def compressed(bits: Any = 4, inputs: Any = None, **weights: Any) -> dict[str, Any]:
     kind = {"num_bits": bits, "type": "int", "strategy": "channel", **weights}
     return {
         "quant_method": "compressed-tensors",
@@ -90,6 +90,7 @@ def test_method_bits_and_group_size_are_read_from_the_configuration(
         ({"quant_method": "gptq"}, r"gptq does not say how many bits \(2 to 8\)"),
         ({"quant_method": "gptq", "bits": 10**9}, "does not say how many bits"),
         ({"quant_method": "compressed-tensors", "config_groups": []}, "does not say how many bits"),
+        (compressed([4]), "does not say how many bits"),
         (torchao("MyConfig"), "does not say how many bits"),
     ],
 )
