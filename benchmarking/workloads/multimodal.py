@@ -25,6 +25,7 @@ from benchmarking.workloads.support.generation import (
     ForwardPass,
     Generated,
     floats_as,
+    non_finite,
 )
 from benchmarking.workloads.support.synthetic_inputs import PROMPTS, LlavaPrompt, Qwen2VLPrompt, prompt_of
 from benchmarking.workloads.support.transformers_models import DEFAULT_NEW_TOKENS, TransformersFamily
@@ -169,6 +170,9 @@ class ImageTextForward(ForwardPass):
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
         super().__init__(model, point, floats_as(model, inputs))
+
+    def problem(self, output: Any) -> str | None:
+        return non_finite("multimodal embeddings", output.multimodal_embeddings)
 
     def tensors(self, output: Any) -> Mapping[str, Any]:
         """The multimodal embeddings, batch x (1 + 1 + patches + tokens) x hidden size."""
