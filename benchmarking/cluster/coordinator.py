@@ -41,6 +41,8 @@ from benchmarking.sweep.plan.plan import CLUSTER, CellPlan
 from benchmarking.sweep.run.supervisor import Observer, Track, has_failures, without_samples
 from benchmarking.sweep.show.progress import cell_name
 
+CLOSED = "closed"
+"""The status of a client that has given up on its scheduler, and can send nothing more."""
 POLL_S = 1.0
 REDRAW_S = 0.2
 CLOCK_QUERIES = 5
@@ -123,7 +125,8 @@ class Cluster:
 
     def cancel(self, attempt: str) -> None:
         """Cancel an attempt; its worker stops at its next message."""
-        if (future := self._futures.pop(attempt, None)) is not None:
+        future = self._futures.pop(attempt, None)
+        if future is not None and self._client.status != CLOSED:
             future.cancel(force=True)
 
     def forget(self, addresses: Sequence[str], run_ids: Sequence[str]) -> None:
@@ -145,7 +148,7 @@ class Cluster:
 
     def close(self) -> None:
         """Unsubscribe from events."""
-        for topic in ("all", self._client.id):
+        for topic in ("all", self._client.id) if self._client.status != CLOSED else ():
             self._client.unsubscribe_topic(topic)
 
     def _receive(self, event: tuple[float, Any]) -> None:
@@ -182,19 +185,13 @@ class Slot:
     """A device of a worker."""
 
     address: str
+    selector: str
+    identity: Identity
     offer: Offer
     offered: OfferedDevice
     shown: MachineProgress
     work: Work | None = None
     attempt: str = ""
-
-    @property
-    def selector(self) -> str:
-        return self.offered.device.selector
-
-    @property
-    def identity(self) -> Identity:
-        return identity(self.offered.hardware, self.offer.provenance)
 
     def show(self, **changes: Any) -> None:
         self.shown = replace(self.shown, **changes)
@@ -258,7 +255,7 @@ class ClusterSweep:
         """As in the first offer."""
         self._drawn_s = 0.0
         self._waits_since_s: float | None = None
-        self._observer = Observer()
+        self._observer = Observer()  # which says nothing of the first workers
         self._device_wait_s: float | None = None
         self._done: Callable[[Track], None] = lambda track: None
         self._add(offers)
@@ -285,10 +282,10 @@ class ClusterSweep:
                 event = self._cluster.next_event(POLL_S) if self._cells else None
                 if isinstance(event, Report):
                     self._on_report(event)
-                elif event is not None and event.has_joined:
-                    self._on_joined(event.address)
-                elif event is not None:
+                elif event is not None and not event.has_joined:
                     self._on_left(event.address)
+                elif event is not None and all(event.address != address for address, _ in self._slots):
+                    self._add(self._cluster.offers([event.address]))
         finally:
             for slot in self._slots.values():
                 if slot.work is not None:
@@ -405,26 +402,26 @@ class ClusterSweep:
         track.plan = replace(track.plan, points=keep)
         self._finish(cell)
 
-    def _on_joined(self, address: str) -> None:
-        """Handle a new worker: it takes part, unless its versions differ and this is refused."""
-        offers = {} if any(known == address for known, _ in self._slots) else self._cluster.offers([address])
-        for offer in offers.values():
-            if self._same_versions and self._software not in (None, software(offer.provenance)):
-                self._observer.waiting(
-                    f"left out: worker {offer.worker}: its versions differ (--require-same-versions)"
-                )
-                return
-            has = ", ".join(offered.device.selector for offered in offer.devices)
-            self._observer.waiting(f"worker {offer.worker} joined: {has}")
-        self._add(offers)
-
     def _add(self, offers: Mapping[str, Offer]) -> None:
+        """Let workers take part, unless their versions differ and this is refused."""
         for address, offer in offers.items():
-            self._software = self._software or software(offer.provenance)
+            versions, worker = software(offer.provenance), offer.worker
+            self._software = self._software or versions
+            if self._same_versions and self._software != versions:
+                self._observer.waiting(f"left out: worker {worker}: its versions differ (--require-same-versions)")
+                continue
             for offered in offer.devices:
-                device = offered.device.selector
-                shown = MachineProgress(worker=offer.worker, host=offer.provenance.host, device=device, state="idle")
-                self._slots[address, device] = Slot(address=address, offer=offer, offered=offered, shown=shown)
+                selector, host = offered.device.selector, offer.provenance.host
+                self._slots[address, selector] = Slot(
+                    address=address,
+                    selector=selector,
+                    identity=identity(offered.hardware, offer.provenance),
+                    offer=offer,
+                    offered=offered,
+                    shown=MachineProgress(worker=worker, host=host, device=selector, state="idle"),
+                )
+            has = ", ".join(offered.device.selector for offered in offer.devices)
+            self._observer.waiting(f"worker {worker} joined: {has}")
 
     def _on_left(self, address: str) -> None:
         """Handle a lost worker: its work is open again."""

@@ -34,7 +34,7 @@ from benchmarking.cluster.scheduler import (
 )
 from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, add_aliases, choice, notes
-from benchmarking.core.errors import UsageError, WorkersLostError
+from benchmarking.core.errors import UnsupportedError, UsageError, WorkersLostError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed, kinds
@@ -47,7 +47,7 @@ from benchmarking.sweep.run.command_session import Executor
 
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep
-    from benchmarking.cluster.execution import Offer
+    from benchmarking.cluster.execution import Offer, OfferedDevice
 
 LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 """Prefix of a cluster that the command starts on this machine."""
@@ -272,12 +272,17 @@ class ClusterMachine(Machine):
         return super().environment | Readings(values={CLUSTER: self._name})
 
     def hardware(self, device: Device) -> Hardware:
-        found = self._offered.get(device.selector)
-        return super().hardware(device) if found is None else found.hardware
+        return self._offer_of(device).hardware
 
     def free_memory(self, device: Device) -> Readings:
-        found = self._offered.get(device.selector)
-        return super().free_memory(device) if found is None else found.free
+        return self._offer_of(device).free
+
+    def _offer_of(self, device: Device) -> OfferedDevice:
+        if (found := self._offered.get(device.selector)) is None:  # several devices as one
+            raise UnsupportedError(
+                f"--device {device.selector}: a worker measures on one device at a time: run this on its machine itself"
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

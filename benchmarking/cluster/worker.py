@@ -110,13 +110,12 @@ def main(argv: Sequence[str]) -> int:
     devices = offered(arguments.devices)
     folder = Path(arguments.spool_dir)
     spool.prepare(folder)
-    say = notes(quiet=arguments.quiet)
     context = WorkerContext(
         name=arguments.name or f"{platform.node()}-{os.getpid()}",
         devices=devices,
         folder=folder,
         arguments=vars(arguments),
-        say=say,
+        say=notes(quiet=arguments.quiet),
     )
     with temporary_folder("benchhouse-dask") as dask_folder:
         is_stopped = asyncio.run(_serve(arguments, context, dask_folder))
@@ -142,9 +141,9 @@ def offered(requested: Sequence[str] | None) -> tuple[Device, ...]:
             device = select(name, lambda device: None, probed)
         except UnsupportedError as error:
             absent.append(str(error))
-            continue
-        of_kind = probed.get(device.type, (device,)) if ":" not in name else (device,)
-        chosen |= {found.selector: found for found in of_kind}
+        else:
+            of_kind = probed.get(device.type, (device,)) if ":" not in name else (device,)
+            chosen |= {found.selector: found for found in of_kind}
     if not chosen:
         raise UnsupportedError(f"no device to offer: {'; '.join(absent)}")
     for why in absent:

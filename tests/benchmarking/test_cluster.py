@@ -24,7 +24,7 @@ from benchmarking.cluster import execution, worker
 from benchmarking.cluster.coordinator import Cluster
 from benchmarking.cluster.scheduler import WorkerRequirements, add_tls, check_exposure, local_workers
 from benchmarking.core.command_line import Parser
-from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.errors import UnsupportedError, UsageError, WorkersLostError
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Readings
 from benchmarking.sweep.run import spool
@@ -175,6 +175,21 @@ def test_a_batch_whose_scheduler_is_killed_ends_in_one_line_and_keeps_its_points
     assert f"lost the scheduler {cluster.address}: all reported results are saved" in cluster.stderr()
     (unfinished,) = spool.unfinished(cluster.folder / "runs")
     assert unfinished.read().measurements
+
+
+def test_a_scheduler_lost_while_a_run_is_stored_is_told_in_one_line():
+    from distributed import Client, LocalCluster
+
+    quiet = {"n_workers": 0, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    with LocalCluster(**quiet) as dask, Client(dask.scheduler_address, timeout=1, set_as_default=False) as client:
+        measuring = Cluster(client, "lab", accepts_workers=True)
+        measuring.submit("attempt", execution.Order(plan=None, launches=(0,)), "tcp://127.0.0.1:1", "null")
+        dask.close()
+        wait_for(lambda: client.status == "closed")
+        with pytest.raises(WorkersLostError, match="lost the scheduler lab"):
+            measuring.next_event(0.1)
+        measuring.cancel("attempt")
+        measuring.close()
 
 
 @pytest.mark.slow

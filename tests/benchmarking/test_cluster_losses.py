@@ -16,10 +16,12 @@ from benchmarking.batch.summary import BatchInfo
 from benchmarking.cluster import coordinator
 from benchmarking.cluster.coordinator import ClusterSweep, Membership
 from benchmarking.cluster.execution import Report, WorkerContext
+from benchmarking.cluster.target import ClusterMachine
 from benchmarking.core.codec import canonical_hash
-from benchmarking.core.errors import WorkersLostError
+from benchmarking.core.errors import UnsupportedError, WorkersLostError
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Measurement, Samples
+from benchmarking.devices.support.handles import combine_devices
 from benchmarking.devices.support.select import select
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import Machine
@@ -249,3 +251,14 @@ def test_points_given_up_with_a_worker_are_its_failures_and_points_left_out_are_
     sweep = ClusterSweep(cluster, offers_of(script))
     sweep([Track(planned(), tmp_path)], Observer(), lambda track: None)
     assert [(shown.worker, shown.done, shown.failed) for shown in sweep.machines] == counts
+
+
+def test_several_devices_as_one_are_refused_before_anything_is_measured():
+    offers = offers_of({"one": None})
+    (offered,) = offers["one"].devices
+    machine = ClusterMachine(offers, "scripted")
+    assert machine.hardware(offered.device) == offered.hardware
+    both = combine_devices([offered.device, dataclasses.replace(offered.device, selector="null:1")])
+    for fact in (machine.free_memory, machine.hardware):
+        with pytest.raises(UnsupportedError, match="--device null,null:1: a worker measures on one device at a time"):
+            fact(both)
