@@ -28,7 +28,7 @@ from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.command_session import Ingest, finish_run, store_run
-from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, sweep
+from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, has_failed, sweep
 from benchmarking.sweep.show.compared_runtimes import comparisons, condensed
 from benchmarking.sweep.show.progress import Progress, cell_name, observed
 from benchmarking.sweep.show.report import scalings
@@ -52,10 +52,9 @@ class Recorder(Progress):
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         where = f"{cell_name(track.plan.cell)}: {measurement.point.label}, launch {measurement.launch + 1}"
-        if measurement.status == "ok":
-            LOG.info("%s: ok", where)
-        else:
-            LOG.error("%s: %s: %s", where, measurement.status.replace("_", " "), measurement.error)
+        level = logging.ERROR if has_failed(measurement) else logging.INFO
+        why = "" if measurement.error is None else f": {measurement.error}"
+        LOG.log(level, "%s: %s%s", where, measurement.status.replace("_", " "), why)
         super().measured(track, measurement)
 
     def waiting(self, message: str) -> None:

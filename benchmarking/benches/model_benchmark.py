@@ -22,7 +22,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import CustomMetric
-from benchmarking.core.records import PRECISIONS, Json, Point, Precision, Scalar, available
+from benchmarking.core.records import INT32_MOST, PRECISIONS, Json, Point, Precision, Scalar, available
 
 FIELD_ALIASES: Mapping[str, str] = {
     "measurement_iterations": "iterations",
@@ -162,12 +162,15 @@ class BenchmarkConfig:
             is_default = value is None and name != "batch_size"
             if not is_default and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise UsageError(f"{name} of {config_name} takes a whole number from {least}: got {value!r}")
+            if not is_default and value > INT32_MOST:
+                raise UsageError(f"{name} of {config_name} takes a whole number up to {INT32_MOST}: got {value}")
         elif name in MAPPINGS:
             if not isinstance(value, Mapping):
                 raise UsageError(f"{name} of {config_name} takes a mapping: got {value!r}")
             kinds = MAPPINGS[name]
             for key, content in value.items():
-                if not isinstance(key, str) or not isinstance(content, kinds):
+                is_wrong = not isinstance(content, kinds) or (isinstance(content, bool) and bool not in kinds)
+                if is_wrong or not isinstance(key, str):
                     what = (
                         "values that JSON has" if kinds is JSON_KINDS else " or ".join(kind.__name__ for kind in kinds)
                     )

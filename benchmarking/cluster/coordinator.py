@@ -38,7 +38,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, LaunchLoad, Measurement, Readings
 from benchmarking.core.text import duration, listed
 from benchmarking.sweep.plan.plan import CLUSTER, CellPlan
-from benchmarking.sweep.run.supervisor import Observer, Track, has_failures, without_samples
+from benchmarking.sweep.run.supervisor import Observer, Track, has_failed, without_samples
 from benchmarking.sweep.show.progress import cell_name
 
 CLOSED = "closed"
@@ -198,7 +198,7 @@ class Slot:
 
     def count(self, measured: Measurement) -> None:
         shown = self.shown
-        self.show(done=shown.done + 1, failed=shown.failed + has_failures((measured,)))
+        self.show(done=shown.done + 1, failed=shown.failed + has_failed(measured))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -363,10 +363,10 @@ class Finished:
 def finish_run(track: Track, keep: Callable[[Finished], None] = lambda saved: None) -> Finished:
     """Write the run file, and delete the partial file after `keep`: a run whose storing is interrupted or killed is
     stored by --resume. Raises StorageError; the partial file then still holds everything."""
-    from benchmarking.sweep.run.supervisor import has_failures
+    from benchmarking.sweep.run.supervisor import has_failed
 
     run = track.run(utc_now())
-    saved = Finished(run=run, path=track.file.write(run), has_failures=has_failures(track.measurements))
+    saved = Finished(run=run, path=track.file.write(run), has_failures=any(map(has_failed, track.measurements)))
     keep(saved)
     track.file.remove()
     track.release()
@@ -405,10 +405,10 @@ def end_early(path: Path) -> tuple[Path, str]:
 def recover_finished(file: PartialRun, keep: Callable[[Finished], None] = lambda saved: None) -> Finished:
     """A run whose process ended between writing the run file and deleting the partial file, which is held, and is
     deleted after `keep`. Writing the run file again would change the ids of its results."""
-    from benchmarking.sweep.run.supervisor import has_failures
+    from benchmarking.sweep.run.supervisor import has_failed
 
     path = file.final_path
-    saved = Finished(run=read_run(path).run, path=path, has_failures=has_failures(file.read().measurements))
+    saved = Finished(run=read_run(path).run, path=path, has_failures=any(map(has_failed, file.read().measurements)))
     keep(saved)
     file.remove()
     return saved

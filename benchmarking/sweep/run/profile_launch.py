@@ -11,7 +11,6 @@ Patterson, 2009).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -142,7 +141,7 @@ def profile_cell(
             next(iter(plan.skipped.values()), f"expected a single point to profile, got {len(plan.points)}")
         )
     (point,) = plan.points
-    plan = dataclasses.replace(plan, started_at=utc_now())
+    plan = replace(plan, started_at=utc_now())
     with device_locks(plan.cell.device, say, device_wait_s):
         preparation = prepared(plan, say)
         say(f"profiling {plan.cell.subject} at {point.label}")
@@ -157,9 +156,9 @@ def profile_cell(
     breakdown = with_bounds(call.breakdown, peaks, plan.cell.precision, why_no_peaks)
     return Profile(
         profile_id=uuid7(),
-        run=dataclasses.replace(run, status="ok", error=None, results=()),
+        run=replace(run, status="ok", error=None, results=()),
         point=point,
-        call=dataclasses.replace(call, breakdown=breakdown),
+        call=replace(call, breakdown=breakdown),
         peaks=dict(peaks),
     )
 
@@ -187,4 +186,4 @@ def profile_in_worker(job: ProfileJob, session: Session, handle: DeviceHandle) -
                 missing["tokenize"] = "; ".join(dict.fromkeys(inputs.why_not.values()))
         tokenize = (lambda: 1e3 * seconds_to_make(makers)) if makers else None
         call = profile_point(operation, handle, profiler, settings.num_runs, tokenize)
-        return dataclasses.replace(call, missing=missing, profiler=profiler_of(job.cell.runtime))
+        return replace(call, missing=missing, profiler=profiler_of(job.cell.runtime))

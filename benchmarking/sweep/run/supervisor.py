@@ -134,7 +134,7 @@ def sweep_one_launch(
 
 def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: float | None) -> None:
     """One launch of a started cell: a worker, and a new one for the remaining points whenever it dies. If the cell
-    cannot be prepared, all its points fail.
+    cannot be prepared, all remaining points fail.
 
     Raises as `sweep` does.
     """
@@ -151,7 +151,7 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
                     ends_s=track.ends_s,
                 )
         except NotBuiltError as error:
-            for point in track.plan.runnable:
+            for point in track.points_left(launch):  # not what an earlier process measured
                 failed = without_samples(point, launch, "failed", str(error), error.traceback)
                 track.keep(failed)
                 observer.measured(track, failed)
@@ -467,9 +467,9 @@ def check_location(plan: CellPlan, where: str, *, on_cluster: bool) -> None:
         raise UsageError(f"{where}: measured on {location}")
 
 
-def has_failures(measurements: Iterable[Measurement]) -> bool:
-    """Whether any measurement failed. Points that the time budget left out did not."""
-    return any(measurement.status not in ("ok", "skipped") for measurement in measurements)
+def has_failed(measurement: Measurement) -> bool:
+    """Whether a measurement failed. That of a point that the time budget left out did not."""
+    return measurement.status not in ("ok", "skipped")
 
 
 def finished_run(

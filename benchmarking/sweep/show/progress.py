@@ -31,7 +31,7 @@ from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
 from benchmarking.sweep.run.budget import MIN_POINT_CALLS, UNTIMED_CALLS, Overhead, fewest_calls, timed_calls
-from benchmarking.sweep.run.supervisor import Observer, Track
+from benchmarking.sweep.run.supervisor import Observer, Track, has_failed
 
 MANY_CELLS = 20
 """Number of cells from which work that scans every cell is done less often."""
@@ -205,7 +205,7 @@ class Progress(Observer):
                 use={name: float(value) for name, value in used if isinstance(value, int | float)},
             )
             self.status.results.appendleft(result)
-            self.status.failed[track.plan.run_id] += measurement.status != "ok"
+            self.status.failed[track.plan.run_id] += has_failed(measurement)
             self._now("measuring" if any(track.open_points() for track in self.tracks) else "storing the results")
 
     def added(self, track: Track) -> None:
@@ -375,9 +375,7 @@ class LiveStatus:
         self.activity = "starting"
         self.current: CurrentPoint | None = None
         self.machines: tuple[MachineProgress, ...] = ()
-        self.failed = Counter(
-            {track.plan.run_id: sum(measured.status != "ok" for measured in track.measurements) for track in tracks}
-        )
+        self.failed = Counter({track.plan.run_id: sum(map(has_failed, track.measurements)) for track in tracks})
         self.results: deque[PointResult] = deque(maxlen=MAX_RESULTS)
         self._is_anonymous = any(track.plan.is_anonymous for track in tracks)
         # Devices of other machines are not sampled.

@@ -43,6 +43,7 @@ def test_values_other_than_lists_are_errors(values):
         ("batch_size", 0),
         ("batch_size", None),
         ("batch_size", True),
+        ("batch_size", 2**31),
         ("sequence_length", 1.5),
         ("new_tokens", -1),
         ("iterations", 0),
@@ -51,6 +52,7 @@ def test_values_other_than_lists_are_errors(values):
         ("options", {"a": [1]}),
         ("options", 3),
         ("axes", {"image_size": "224"}),
+        ("axes", {"is_large": True}),
         ("tags", {1: "x"}),
     ],
 )

@@ -11,14 +11,14 @@ import pytest
 from benchmarking.builds.store import RECORD, BuildStore
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.quality import QualitySettings
-from benchmarking.core.records import Preparation, Readings
+from benchmarking.core.records import Measurement, Preparation, Readings
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.null import NullOperation
 from benchmarking.sweep.run import preparation, spool
 from benchmarking.sweep.run.command_session import finish_run
 from benchmarking.sweep.run.process import Built, Prepared, QualityReferenced, Referenced
 from benchmarking.sweep.run.reference import ReferenceMaker
-from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+from benchmarking.sweep.run.supervisor import Observer, Track, run_launch, sweep
 from benchmarking.workloads.support import footprint
 from db.warehouse import Warehouse
 
@@ -95,6 +95,16 @@ def test_cells_after_a_failed_preparation_are_measured(null_script, null_track):
     assert set(done) == {lost, sound}, "in random order; in the second launch at the latest, one follows the failure"
     assert [(one.launch, one.status) for one in lost.measurements] == [(0, "failed")] * 2, "and not tried again"
     assert [(one.launch, one.status) for one in sound.measurements] == [(n, "ok") for n in (0, 0, 1, 1)]
+
+
+def test_a_failed_preparation_keeps_what_an_earlier_process_measured(null_script, null_track):
+    null_script(build={"exporter": "scripted"}, faults={"prepare": "raise"})
+    track, at = null_track(), "2026-01-02T03:04:05Z"
+    first, second = track.plan.points
+    track.begin()
+    track.keep(Measurement(point=first, launch=0, status="ok", started_at=at, finished_at=at))
+    run_launch(track, 0, Observer(), None)
+    assert [(one.point, one.status) for one in track.measurements] == [(first, "ok"), (second, "failed")]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarking.core.errors import StorageError
 from benchmarking.core.live_status import FOLDER_VARIABLE, StatusFile, snapshot
+from benchmarking.core.records import Measurement
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.sweep.show import progress
 from benchmarking.sweep.show.progress import observed
@@ -43,6 +44,17 @@ def test_a_finished_status_has_results_and_failures_without_secrets(folder, null
     assert status.command[:3] == ("run_hardware_benchmark", "--model-id", "tiny-bert")
     assert status.owner.pid == os.getpid()
     assert "hunter2000" not in next((folder / "live").iterdir()).read_text()
+
+
+def test_a_point_that_the_budget_left_out_is_no_failure(folder, null_track):
+    track, at = null_track(), "2026-01-02T03:04:05Z"
+    first, second = track.plan.points
+    with observed([track], quiet=True) as observer:
+        for point, status in ((first, "skipped"), (second, "timed_out")):
+            observer.measured(
+                track, Measurement(point=point, launch=0, status=status, started_at=at, finished_at=at, error="why")
+            )
+        assert observer.status.failed == {track.plan.run_id: 1}
 
 
 def test_without_a_usable_folder_a_sweep_warns_once_and_continues(folder, null_track, capsys):
