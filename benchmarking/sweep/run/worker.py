@@ -133,7 +133,8 @@ def skipped(job: Job, point: Point, why: str) -> Measurement:
         from benchmarking.workloads.support.graph_file import DIMENSIONS, VALUES, is_graph_file
 
         chosen: Mapping[str, Any] = workload.config if is_graph_file(workload) else {}
-        options = {option.name: option.flag for option in plugins.runtime(cell.runtime).declared_options}
+        declared = plugins.runtime(cell.runtime).declared_options
+        options = {option.name: option.flag for option in declared if option.has_flag}
         flags: list[tuple[str, object]] = [
             *(("--model-id", workload.model_id), ("--device", cell.requested_device), ("--runtime", cell.runtime)),
             *(("--precision", cell.precision), ("--task", workload.task)),
