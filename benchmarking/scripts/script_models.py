@@ -13,7 +13,7 @@ from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import device_named, runtime_of_device_alias
-from benchmarking.core.records import PRECISIONS, Precision, Run
+from benchmarking.core.records import PRECISIONS, Precision, Run, Workload
 from benchmarking.core.text import counted, number, size_text
 from benchmarking.devices.support.select import check_known, select
 from benchmarking.scripts import states
@@ -84,21 +84,21 @@ class Models:
         unknown names."""
         machine = machine or Machine()
         plans: tuple[CellPlan, ...] = ()
-        for analysis in self.analyses[self._planned :]:
-            self._planned += 1
+        new = [(analysis, module) for analysis in self.analyses[self._planned :] for module in analysis.selected]
+        self._planned = len(self.analyses)
+        for analysis, module in new:
+            workload = analysis.workload(module)
             try:
-                new_plans = plan_models(analysis, selection, request, session_id, machine, say)
+                of_model = plan_model(workload, module, selection, request, session_id, machine, say)
             except UnsupportedError as error:
                 self._refused.append(error)
                 continue
-            plans += new_plans
-            for module in analysis.selected:
-                model_id = analysis.workload(module).model_id
-                state, stale = states.opened(Path(analysis.request.path), model_id, module)
-                if stale is not None:
-                    say(stale)
-                self._states |= {plan.run_id: state for plan in new_plans if plan.cell.workload.model_id == model_id}
-                self._keep(state)
+            plans += of_model
+            state, stale = states.opened(Path(analysis.request.path), workload.model_id, module)
+            if stale is not None:
+                say(stale)
+            self._states |= {plan.run_id: state for plan in of_model}
+            self._keep(state)
         self.plans += plans
         return plans
 
@@ -238,14 +238,20 @@ def split_arguments(script_args: str) -> tuple[str, ...]:
         raise UsageError(f"--script-args {script_args!r}: {str(error).lower()}") from error
 
 
-def plan_models(
-    analysis: Analysis, selection: Selection, request: Request, session_id: str, machine: Machine, say: Say
+def plan_model(
+    workload: Workload,
+    module: GivenModule,
+    selection: Selection,
+    request: Request,
+    session_id: str,
+    machine: Machine,
+    say: Say,
 ) -> tuple[CellPlan, ...]:
-    """The plans of the chosen models of a script on each device in each runtime.
+    """The plans of a model of a script on each device in each runtime.
 
-    Unsupported combinations are left out, and reported through `say`, if any other is left for the model. Raises
-    UnsupportedError with the reasons for a model without any, UsageError for unknown names. Fields of `request` other
-    than model, device, runtime and precision apply to all.
+    Unsupported combinations are left out, and reported through `say`, if any other is left. Raises UnsupportedError
+    with the reasons if none is, UsageError for unknown names. Fields of `request` other than model, device, runtime and
+    precision apply to all.
     """
     from benchmarking.sweep.run.preparation import has_build
 
@@ -255,30 +261,24 @@ def plan_models(
         for device in selection.devices
         for runtime in named or [runtime_of_device_alias(device)]
     ]
-    plans: list[CellPlan] = []
-    for module in analysis.selected:
-        workload = analysis.workload(module)
-        points = tuple(call.point for call in module.calls)
-        precision = selection.precision or precision_of(module)
-        planned: list[CellPlan] = []
-        refused: dict[str, UnsupportedError] = {}
-        for device, runtime in places:
-            placed = replace(request, model_id=workload.model_id, precision=precision, device=device, runtime=runtime)
-            try:
-                plan = plan_points(placed, session_id, workload, points, skipped={}, machine=machine)
-                if module.sequence is not None and not has_build(plan.cell):
-                    raise UnsupportedError(
-                        f"--sequence-file: runtime {plan.cell.runtime} uses no builds: remove the flag"
-                    )
-                planned.append(plan)
-            except UnsupportedError as error:
-                refused[f"{workload.model_id} on {device}" + (f" in {runtime}" if runtime else "")] = error
-        if refused and not planned:
-            raise UnsupportedError("; ".join(f"{where}: {why}" for where, why in refused.items()))
-        for where, why in refused.items():
-            say(f"left out: {where}: {why}")
-        plans += planned
-    return tuple(plans)
+    points = tuple(call.point for call in module.calls)
+    precision = selection.precision or precision_of(module)
+    planned: list[CellPlan] = []
+    refused: dict[str, UnsupportedError] = {}
+    for device, runtime in places:
+        placed = replace(request, model_id=workload.model_id, precision=precision, device=device, runtime=runtime)
+        try:
+            plan = plan_points(placed, session_id, workload, points, skipped={}, machine=machine)
+            if module.sequence is not None and not has_build(plan.cell):
+                raise UnsupportedError(f"--sequence-file: runtime {plan.cell.runtime} uses no builds: remove the flag")
+            planned.append(plan)
+        except UnsupportedError as error:
+            refused[f"{workload.model_id} on {device}" + (f" in {runtime}" if runtime else "")] = error
+    if refused and not planned:
+        raise UnsupportedError("; ".join(f"{where}: {why}" for where, why in refused.items()))
+    for where, why in refused.items():
+        say(f"left out: {where}: {why}")
+    return tuple(planned)
 
 
 def precision_of(module: GivenModule) -> Precision:
