@@ -179,12 +179,9 @@ class BenchPlanning:
     description: str | None = None
 
 
-def plan_benches(
-    benches: Sequence[Bench], planning: BenchPlanning, machine: Machine | None = None
-) -> tuple[CellPlan, ...]:
+def plan_benches(benches: Sequence[Bench], planning: BenchPlanning, machine: Machine) -> tuple[CellPlan, ...]:
     """A plan for each group of configs of a benchmark that differ only in their point. Raises UsageError for invalid
     configs."""
-    machine = Machine() if machine is None else machine
     plans: list[CellPlan] = []
     for bench in benches:
         cells: dict[str, list[BenchmarkConfig]] = {}

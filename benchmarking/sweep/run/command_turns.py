@@ -50,8 +50,8 @@ def take_turn(
     plans: Callable[[], Sequence[CellPlan]],
     *,
     quiet: bool,
-    arguments: Mapping[str, object] | None = None,
-    device_wait_s: float | None = None,
+    arguments: Mapping[str, object],
+    device_wait_s: float | None,
 ) -> int:
     """Measure the next launch of the runs in the folder; if it is empty, the runs are created from `plans`. An
     interruption ends the process without a word: the command that measures in turns is the one that the user typed.

@@ -203,7 +203,7 @@ def measure_quality(track: Track, observer: Observer, device_wait_s: float | Non
 class WorkerSession:
     """A worker from its start to its last point. Every point gets a result, or a retry in another worker."""
 
-    def __init__(self, track: Track, job: Job, observer: Observer, doubts: tuple[Doubt, ...] = ()) -> None:
+    def __init__(self, track: Track, job: Job, observer: Observer, doubts: tuple[Doubt, ...]) -> None:
         """`doubts` are added to each measurement."""
         self.track = track
         self.job = job

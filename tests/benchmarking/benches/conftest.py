@@ -10,6 +10,7 @@ from benchmarking.benches.discovery import discover
 from benchmarking.benches.runner import BenchPlanning, plan_benches
 from benchmarking.core.provenance import utc_now
 from benchmarking.measure.context import settings
+from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 
 HEAD = "from benchmarking import BenchmarkConfig, ModelBenchmark, create_config_variants\n"
@@ -43,7 +44,7 @@ def plan(folder):
     def plan_all(iterations=3, benches=None, **fields):
         chosen = settings("quick", iterations=iterations, warmup_iterations=1)
         planning = {"session_id": "s", "settings": chosen, "device": "cpu", **fields}
-        return plan_benches(benches or discover(folder).benches, BenchPlanning(**planning))
+        return plan_benches(benches or discover(folder).benches, BenchPlanning(**planning), Machine())
 
     return plan_all
 

@@ -22,7 +22,7 @@ from benchmarking.core.errors import LockedError, StorageError, UsageError
 from benchmarking.core.provenance import this_process, utc_now, uuid7
 from benchmarking.core.records import Preparation, to_json
 from benchmarking.measure.context import settings
-from benchmarking.sweep.plan.plan import check_loaded_plan
+from benchmarking.sweep.plan.plan import Machine, check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import journal, spool, supervisor
 from benchmarking.sweep.run.command_session import Executor, Show, finish_run, run_plans
@@ -66,7 +66,7 @@ def mark(tmp_path):
 def bench_plan(theirs, mark):
     """A plan that runs a benchmark's file in their folder."""
     (theirs / "bench.py").write_text(BENCH.format(mark=str(mark)))
-    (plan,) = plan_benches(discover(theirs).benches, BenchPlanning(session_id=uuid7(), settings=QUICK))
+    (plan,) = plan_benches(discover(theirs).benches, BenchPlanning(session_id=uuid7(), settings=QUICK), Machine())
     mark.unlink()  # planning imports it, which the stranger did elsewhere
     return plan
 
