@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -273,14 +274,17 @@ class InProcessServer(llama_cpp_python.LlamaModel):
                 self.server: Any = xllamacpp.Server(parameters)
         except RuntimeError as error:
             raise llama_cpp_python.not_loaded(file, error, log.text) from error
-        llama_cpp_python.check_parameters(
-            parameters.n_gpu_layers,
-            placed,
-            op_offload=not parameters.no_op_offload,
-            kv_offload=not parameters.no_kv_offload,
-        )
-        after = llama_cpp_python.listed_by_xllamacpp()
-        llama_cpp_python.check_memory(before, after, placed, self.weights_bytes or 0)
+        with ExitStack() as refused:
+            refused.callback(self.close)
+            llama_cpp_python.check_parameters(
+                parameters.n_gpu_layers,
+                placed,
+                op_offload=not parameters.no_op_offload,
+                kv_offload=not parameters.no_kv_offload,
+            )
+            after = llama_cpp_python.listed_by_xllamacpp()
+            llama_cpp_python.check_memory(before, after, placed, self.weights_bytes or 0)
+            refused.pop_all()
         devices: list[Json] = [device.label for device in after]
         self.facts: Mapping[str, Json] = {
             **self.header,

@@ -357,6 +357,24 @@ def test_llama_cpp_offloads_nothing_to_a_gpu_that_its_build_may_have(given: Path
         check_parameters(-1, ON_CPU, op_offload=True, kv_offload=False)
 
 
+def test_a_server_whose_model_is_elsewhere_is_ended_before_the_error(
+    monkeypatch: pytest.MonkeyPatch, llama: Workload
+) -> None:
+    """Without a request before it, its end may wait forever."""
+    needs_xllamacpp("llamacpp")
+    ended: list[Any] = []
+    close = llamacpp.InProcessServer.close
+    monkeypatch.setattr(llamacpp.InProcessServer, "close", lambda server: ended.append(server) or close(server))
+
+    def refuse(*_: Any) -> None:
+        raise BenchhouseError("loading took 0 MB of its memory")
+
+    monkeypatch.setattr(llamacpp.llama_cpp_python, "check_memory", refuse)
+    with pytest.raises(BenchhouseError, match="loading took 0 MB"), opened("llamacpp", llama):
+        pass
+    assert [server.server for server in ended] == [None]
+
+
 def test_a_users_gguf_file_is_measured_by_the_command_and_its_facts_are_stored(given: Path, tmp_path: Path) -> None:
     words = [
         "--model-id",

@@ -211,6 +211,7 @@ class GenerativeEngine(Runtime):
         found = system.get("device") if isinstance(system, dict) else None
         requests_cpu = is_processor(device.type) or device.selector.endswith(f":{PROCESSOR}")
         if found is not None and requests_cpu != (processor().name in str(found).lower()):
+            model.close()
             raise BenchhouseError(f"requested {device.selector}, but {self.name} computes on {found}")
         return EngineSession(cell, model, processing)
 
