@@ -328,20 +328,31 @@ def check_request(export: Export) -> None:
 
 
 def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExport:
-    """Export (or take the export from the build cache), write the files, and compare them with the torch model.
+    """Export (or take the export from the build cache), write the files, and compare them with the float32 torch model,
+    at the points of every export and at the requested one. With the model's configuration and tokenizer, and the model
+    named in the manifest, the folder can be measured by itself.
 
     Raises BenchhouseError if the model cannot be exported, the graphs do not agree or the folder cannot be written."""
+    from benchmarking.graphs.export.agreement import (
+        PlainRunner,
+        checked_points,
+        compare_at,
+        onnx_evaluator,
+        openvino_evaluator,
+    )
+    from benchmarking.runtimes.support.torch.model_loading import load_model
+
     check_request(export)
-    store = BuildStore()
-    precision: Precision = "float32" if export.format == "openvino" else export.cell.precision
-    say(f"exporting {export.cell.workload.model_id} ({export.cell.workload.task}) to {export.format}")
-    ensure_bundle(export.cell, (export.point,), store, "if_needed", precision, export.opset)
-    source = store.folder(bundle_key(export.cell, export.point, precision, export.opset))
+    store, cell, workload, point = BuildStore(), export.cell, export.cell.workload, export.point
+    precision: Precision = "float32" if export.format == "openvino" else cell.precision
+    say(f"exporting {workload.model_id} ({workload.task}) to {export.format}")
+    ensure_bundle(cell, (point,), store, "if_needed", precision, export.opset)
+    source = store.folder(bundle_key(cell, point, precision, export.opset))
+    bundle = read_bundle(source)
     with _atomic_folder(export.folder) as folder:
         if export.format == "openvino":
             import openvino
 
-            bundle = read_bundle(source)
             graphs = {}
             for name, graph in bundle.graphs.items():
                 target = folder / f"{name}.xml"
@@ -349,19 +360,38 @@ def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExpo
                     model = openvino.convert_model(str(source / graph.file))
                 except RuntimeError as error:  # OpenVINO raises it for every failure
                     raise BenchhouseError(f"OpenVINO cannot convert the graph {name!r}: {first_line(error)}") from error
-                openvino.save_model(model, str(target), compress_to_fp16=export.cell.precision == "float16")
+                openvino.save_model(model, str(target), compress_to_fp16=cell.precision == "float16")
                 graphs[name] = replace(graph, file=target.name)
-            write_bundle(folder, replace(bundle, graphs=graphs))
+            bundle = replace(bundle, graphs=graphs)
         else:
             for path in source.iterdir():
-                if path.name != RECORD:
+                if path.name not in (RECORD, MANIFEST):
                     shutil.copyfile(path, folder / path.name)
         say("comparing the files with the torch model")
-        agreement = _agreement(export, folder)
-        _name_model(export, folder, agreement)
+        recipe = _recipe(workload)
+        points = {each.label: each for each in (*checked_points(workload, point, recipe), point)}
+        torch_model, _ = load_model(workload, "float32", plugin_of(workload).default_attention(workload.config))
+        runner = PlainRunner(bundle, folder, openvino_evaluator if export.format == "openvino" else onnx_evaluator)
+        agreement = compare_at(tuple(points.values()), torch_model, workload, bundle, runner, cell.precision)
+        (folder / CONFIG_NAME).write_text(json.dumps(workload.config, indent=1), encoding="utf-8")
+        for name in HUB_FILES if workload.path is not None else ():
+            if (file := Path(workload.path or "") / name).is_file():
+                shutil.copyfile(file, folder / name)
+        exported = Exported(
+            model_id=workload.model_id,
+            task=workload.task,
+            format=export.format,
+            precision=cell.precision,
+            weights=workload.weights,
+            seed=workload.seed,
+            revision=workload.revision,
+            fixed_axes=recipe.signature(point),
+            agreement=agreement,
+            files={path.name: file_of(path) for path in sorted(folder.iterdir())},
+        )
+        write_bundle(folder, replace(bundle, exported=exported))
     paths = sorted(export.folder.iterdir(), key=lambda path: (path.name == MANIFEST, path.name))
-    files = {path.name: path.stat().st_size for path in paths}
-    return FinishedExport(files=files, agreement=agreement)
+    return FinishedExport(files={path.name: path.stat().st_size for path in paths}, agreement=agreement)
 
 
 def pack(folder: Path, file: Path) -> dict[str, int]:
@@ -396,48 +426,3 @@ def _atomic_folder(folder: Path) -> Iterator[Path]:
                 folder.rmdir()  # it is empty
             temporary.chmod(0o755)
             temporary.rename(folder)
-
-
-def _name_model(export: Export, folder: Path, agreement: Mapping[str, Json]) -> None:
-    """Add the model's configuration and tokenizer, and record the model in the manifest, so that the folder can be
-    measured by itself."""
-    workload = export.cell.workload
-    (folder / CONFIG_NAME).write_text(json.dumps(workload.config, indent=1), encoding="utf-8")
-    for name in HUB_FILES if workload.path is not None else ():
-        if (source := Path(workload.path or "") / name).is_file():
-            shutil.copyfile(source, folder / name)
-    exported = Exported(
-        model_id=workload.model_id,
-        task=workload.task,
-        format=export.format,
-        precision=export.cell.precision,
-        weights=workload.weights,
-        seed=workload.seed,
-        revision=workload.revision,
-        fixed_axes=_recipe(workload).signature(export.point),
-        agreement=agreement,
-        files={path.name: file_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST},
-    )
-    write_bundle(folder, replace(read_bundle(folder), exported=exported))
-
-
-def _agreement(export: Export, folder: Path) -> dict[str, Json]:
-    """Compare the exported files with the float32 torch model, at the points of every export and at the requested
-    point."""
-    from benchmarking.graphs.export.agreement import (
-        PlainRunner,
-        checked_points,
-        compare_at,
-        onnx_evaluator,
-        openvino_evaluator,
-    )
-    from benchmarking.runtimes.support.torch.model_loading import load_model
-
-    workload = export.cell.workload
-    model, _ = load_model(workload, "float32", plugin_of(workload).default_attention(workload.config))
-    bundle = read_bundle(folder)
-    evaluator = openvino_evaluator if export.format == "openvino" else onnx_evaluator
-    checked = checked_points(workload, export.point, _recipe(workload))
-    points = {point.label: point for point in (*checked, export.point)}
-    runner = PlainRunner(bundle, folder, evaluator)
-    return compare_at(tuple(points.values()), model, workload, bundle, runner, export.cell.precision)

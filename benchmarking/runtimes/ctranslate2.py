@@ -193,7 +193,7 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
 class Ct2Model(common.EngineModel):
     """A converted model."""
 
-    def __init__(self, folder: Path, kind: str, settings: common.EngineSettings, place: str = PROCESSOR) -> None:
+    def __init__(self, folder: Path, kind: str, settings: common.EngineSettings, place: str) -> None:
         import ctranslate2
 
         stored = model_of(folder)

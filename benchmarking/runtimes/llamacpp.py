@@ -254,7 +254,7 @@ class InProcessServer(llama_cpp_python.LlamaModel):
         settings: common.EngineSettings,
         points: Sequence[Point],
         draft: Path | None,
-        placed: llama_cpp_python.Placement = llama_cpp_python.ON_CPU,
+        placed: llama_cpp_python.Placement,
         *,
         has_token_ids: bool,
     ) -> None:

@@ -277,7 +277,7 @@ class GenaiModel(common.EngineModel):
         settings: common.EngineSettings,
         parameter_count: int | None,
         weights: Mapping[str, Any],
-        provider: Provider = CPU,
+        provider: Provider,
     ) -> None:
         """`weights` holds their size (`bytes`), the number of `values` by type, and the `file_bytes`."""
         import onnxruntime_genai as engine

@@ -145,12 +145,7 @@ class GenaiModel(common.EngineModel):
     """A GGUF file or a folder of OpenVINO files in a pipeline."""
 
     def __init__(
-        self,
-        file: Path,
-        settings: common.EngineSettings,
-        weights: Weights,
-        unit: str = CPU,
-        points: Sequence[Point] = (),
+        self, file: Path, settings: common.EngineSettings, weights: Weights, unit: str, points: Sequence[Point]
     ) -> None:
         import openvino_genai as engine
 
