@@ -26,6 +26,7 @@ from benchmarking.core.lazy_modules import torch
 from benchmarking.core.model_contracts import GraphRunner, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
+from benchmarking.graphs.operations import operation_of
 from benchmarking.measure.quality_measures import Comparison, about_difference, compare, tolerance_of
 from benchmarking.workloads.support.families import plugin_of
 
@@ -79,9 +80,29 @@ def compare_at(
     `max_abs_error`, `equal_token_share`, each None if no output has it. For an ill-conditioned model also
     `float64_error`, its own difference from its float64 outputs. Raises BenchhouseError if they exceed the precision's
     tolerance, and that does not explain it."""
-    compared = [_compare(model, workload, bundle, runner, point, precision) for point in points]
-    comparisons = [comparison for comparison, _ in compared]
-    own_errors = [error for _, error in compared if error is not None]
+    comparisons: list[Comparison] = []
+    own_errors: list[float] = []
+    for point in points:
+        inputs = plugin_of(workload).inputs(workload, point, workload.seed)
+        reference = torch_arrays(model, workload, point, inputs)
+        operation = operation_of(bundle, runner, workload, point, inputs)
+        try:
+            arrays = operation.arrays(operation.run(lambda name: None))
+        except Exception as error:
+            raise BenchhouseError(
+                f"the exported graphs of {workload.model_id} failed at {point.label}: {first_line(error)}"
+            ) from error
+        comparisons.append(comparison := compare(arrays, reference))
+        if doubts := about_difference(comparison, precision):
+            own = float64_error(model, workload, point, inputs) if precision == "float32" else None
+            if own is None or not explains(own, comparison):
+                numbers = ", ".join(f"{name} {value}" for name, value in doubts[0].evidence.items())
+                raise BenchhouseError(
+                    f"the exported graphs of {workload.model_id} differ from the torch model at {point.label}: "
+                    f"{numbers}"
+                )
+            own_errors.append(own)
+
     shares = [one.equal_token_share for one in comparisons if one.equal_token_share is not None]
     return {
         "points": [point.label for point in points],
@@ -90,34 +111,6 @@ def compare_at(
         "equal_token_share": min(shares, default=None),
         **({"float64_error": max(own_errors)} if own_errors else {}),
     }
-
-
-def _compare(
-    model: Any, workload: Workload, bundle: Bundle, runner: GraphRunner, point: Point, precision: Precision
-) -> tuple[Comparison, float | None]:
-    """The difference at a point, and the model's own float64 error if that explains a difference above the
-    tolerance."""
-    from benchmarking.graphs.operations import operation_of
-
-    inputs = plugin_of(workload).inputs(workload, point, workload.seed)
-    reference = torch_arrays(model, workload, point, inputs)
-    operation = operation_of(bundle, runner, workload, point, inputs)
-    try:
-        arrays = operation.arrays(operation.run(lambda name: None))
-    except Exception as error:
-        raise BenchhouseError(
-            f"the exported graphs of {workload.model_id} failed at {point.label}: {first_line(error)}"
-        ) from error
-    comparison = compare(arrays, reference)
-    if doubts := about_difference(comparison, precision):
-        own = float64_error(model, workload, point, inputs) if precision == "float32" else None
-        if explains(own, comparison):
-            return comparison, own
-        numbers = ", ".join(f"{name} {value}" for name, value in doubts[0].evidence.items())
-        raise BenchhouseError(
-            f"the exported graphs of {workload.model_id} differ from the torch model at {point.label}: {numbers}"
-        )
-    return comparison, None
 
 
 def _resize(point: Point, recipe: Recipe, batch_size: int, sequence_length: int, audio_s: float) -> Point:
@@ -225,8 +218,8 @@ def float64_error(model: Any, workload: Workload, point: Point, inputs: Mapping[
     return compare(single, double).relative_l2
 
 
-def explains(error: float | None, comparison: Comparison) -> bool:
+def explains(error: float, comparison: Comparison) -> bool:
     """Whether the model's own float64 error explains a difference from its float32 outputs."""
-    if error is None or error <= tolerance_of("float32", None).relative_l2 or comparison.problem is not None:
+    if error <= tolerance_of("float32", None).relative_l2 or comparison.problem is not None:
         return False
     return comparison.relative_l2 is not None and comparison.relative_l2 <= SAME_SIZE * error
