@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, TypeVar
@@ -297,22 +297,27 @@ def expanded(value: Any) -> Any:
 
 def redacted(value: Any, *, anonymous: bool = False) -> Any:
     """JSON values for storage: without secrets and with `~`; if anonymous, without host and user names."""
-    return _redacted(value, "", "", anonymous, known_secrets())
+    known = known_secrets()
+    home = _home_pattern(os.path.expanduser(HOME))
+    names = _own_names() if anonymous else ()
+
+    @cache  # most texts are names of fields
+    def cleaned(text: str, is_foreign: bool) -> str:
+        text = without_formatted_secrets(text, known) if is_foreign else without_secrets(text, known)
+        text = readable(text if home is None else home.sub(HOME, text))
+        text = HOMES.sub(HOME, text) if anonymous else text
+        for name, pattern, word in names:
+            if name != text:
+                text = pattern.sub(word, text)
+        return text
+
+    return _redacted(value, "", "", anonymous, cleaned)
 
 
 def redacted_record(record: Record, *, anonymous: bool = False) -> Record:
     """A record for storage or display."""
     cleaned: Record = from_json(type(record), redacted(to_json(record), anonymous=anonymous))
     return cleaned
-
-
-def without_names(text: str) -> str:
-    """The text without the names of this host and user, and of the owners of home folders."""
-    text = HOMES.sub(HOME, text)
-    for name, word in ((platform.node(), "host"), (_user(), "user")):
-        if len(name) >= MIN_NAME_LENGTH and name != text:
-            text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", word, text)
-    return text
 
 
 def without_folders(text: str) -> str:
@@ -351,7 +356,7 @@ def pseudonym(name: str) -> str:
     return hmac.new(key, name.encode(), "sha256").hexdigest()[:16]
 
 
-def _redacted(value: object, field: str, name: str, anonymous: bool, known: Known) -> object:
+def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Callable[[str, bool], str]) -> object:
     """`field` is the innermost enclosing field that has its own rule."""
     if isinstance(value, str):
         if field in NAMED_VALUES:
@@ -362,11 +367,11 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, known: Know
             return LEFT_OUT
         if anonymous and name == "host":
             return ""
-        return _redacted_text(value, field, anonymous, known)
+        return cleaned(value, field in FOREIGN_TEXTS)
     if isinstance(value, Mapping):
         return {
-            str(_redacted_text(key, field, anonymous, known)): _redacted(
-                each, key if key in NAMED_VALUES or key in FOREIGN_TEXTS else field, key, anonymous, known
+            cleaned(key, field in FOREIGN_TEXTS): _redacted(
+                each, key if key in NAMED_VALUES or key in FOREIGN_TEXTS else field, key, anonymous, cleaned
             )
             for key, each in value.items()
         }
@@ -375,15 +380,8 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, known: Know
             return value
         if name == "command" and all(isinstance(each, str) for each in value):
             value = without_secret_arguments(value)
-        return [_redacted(each, field, name, anonymous, known) for each in value]
+        return [_redacted(each, field, name, anonymous, cleaned) for each in value]
     return value
-
-
-def _redacted_text(text: str, field: str, anonymous: bool, known: Known) -> str:
-    text = redacted_path(
-        without_formatted_secrets(text, known) if field in FOREIGN_TEXTS else without_secrets(text, known)
-    )
-    return without_names(text) if anonymous else text
 
 
 @cache
@@ -395,10 +393,16 @@ def _home_pattern(home: str) -> re.Pattern[str] | None:
     return re.compile(rf"(?<![\w.-])(?<!\w/)(?:{names})(?=$|[/\\\s\"'`:,;)\]}}>])")
 
 
-def _user() -> str:
+def _own_names() -> tuple[tuple[str, re.Pattern[str], str], ...]:
+    """The names of this host and user, where each occurs as a word of its own, and the word in its place."""
     import getpass
 
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (OSError, KeyError, ImportError):  # no name for this user id
-        return ""
+        user = ""
+    return tuple(
+        (name, re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])"), word)
+        for name, word in ((platform.node(), "host"), (user, "user"))
+        if len(name) >= MIN_NAME_LENGTH
+    )

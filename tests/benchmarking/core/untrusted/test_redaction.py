@@ -18,7 +18,6 @@ from benchmarking.core.untrusted.redaction import (
     redacted,
     to_home,
     without_folders,
-    without_names,
     without_secret_arguments,
     without_secrets,
 )
@@ -207,8 +206,9 @@ def test_a_pseudonym_stays_the_same_and_needs_the_key_of_this_machine(monkeypatc
 def test_anonymous_text_omits_host_and_user(monkeypatch):
     monkeypatch.setattr(platform, "node", lambda: "ann-laptop")
     monkeypatch.setattr(getpass, "getuser", lambda: "ann")
-    assert without_names("ann-laptop: /home/bob/x /scratch/ann/y") == "host: ~/x /scratch/user/y"
-    assert without_names("banner of annotations") == "banner of annotations"
+    text = "ann-laptop: /home/bob/x /scratch/ann/y"
+    assert redacted(text, anonymous=True) == "host: ~/x /scratch/user/y"
+    assert redacted("banner of annotations", anonymous=True) == "banner of annotations"
     assert redacted({"host": "ann-laptop", "name": "x"}, anonymous=True) == {"host": "", "name": "x"}
 
 
