@@ -346,6 +346,7 @@ class ClusterSweep:
                         replace(measured, samples=(), window={}, extra={}, doubts=(), metrics={})
                         for measured in track.measurements
                     ),
+                    quality=track.quality,
                     saved=tuple(self._saved_runs.pop(slot.address, ())),
                     device_wait_s=self._device_wait_s,
                 )

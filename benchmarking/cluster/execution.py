@@ -92,6 +92,8 @@ class Order:
     launches: tuple[int, ...]
     finished: tuple[Measurement, ...] = ()
     """The results of the cell that the coordinator already has, without samples."""
+    quality: Quality | None = None
+    """The cell's quality, if the coordinator has it."""
     saved: tuple[str, ...] = ()
     """Ids of runs that the coordinator has saved, whose copies the worker may delete."""
     device_wait_s: float | None = None
@@ -354,7 +356,7 @@ class WorkerTrack(Track):
         rather than measured again, unless its device or installation has changed since. Raises StorageError."""
         folder = reporter.context.folder
         file = reporter.context.copies(order.saved).get(plan.run_id)
-        track = cls(plan, folder, measurements=order.finished)
+        track = cls(plan, folder, measurements=order.finished, quality=order.quality)
         track.reporter = reporter
         with suppress(LockedError):
             if file is not None and file.hold():
@@ -364,7 +366,7 @@ class WorkerTrack(Track):
                     file.release()
                     return track
                 file.take_over(progress)
-                track._file, track.quality = file, progress.quality
+                track._file, track.quality = file, order.quality or progress.quality
                 known = {(measured.point.label, measured.launch) for measured in order.finished}
                 measured = progress.measurements
                 lacking = [one for one in measured if (one.point.label, one.launch) not in known]

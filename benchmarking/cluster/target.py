@@ -209,7 +209,6 @@ def read_cluster(name: str, arguments: argparse.Namespace) -> Start:
 
 def target_flags(arguments: argparse.Namespace) -> tuple[str, ...]:
     """The flags that name the same place in another command; empty for this machine."""
-    words: list[str] = []
     if (name := arguments.cluster) is None:
         return ()
     if arguments.host:
@@ -221,7 +220,8 @@ def target_flags(arguments: argparse.Namespace) -> tuple[str, ...]:
     for flag in ("setup", "setup_package", "ssh_config", *TLS_FLAGS):
         if (value := getattr(arguments, flag, None)) not in (None, PACKAGE):
             words += [f"--{flag.replace('_', '-')}", value]
-    return (*words, *(["--insecure"] if getattr(arguments, "insecure", False) else []))
+    switches = ("insecure", "spread", "require_same_versions")
+    return (*words, *(f"--{name.replace('_', '-')}" for name in switches if getattr(arguments, name, False)))
 
 
 def remote_arguments(

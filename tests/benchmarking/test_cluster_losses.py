@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,11 +16,12 @@ from benchmarking.batch.batch_run import Batch, Manifest
 from benchmarking.batch.summary import BatchInfo
 from benchmarking.cluster import coordinator
 from benchmarking.cluster.coordinator import ClusterSweep, Membership
-from benchmarking.cluster.execution import Report, WorkerContext
+from benchmarking.cluster.execution import Report, WorkerContext, WorkerTrack
 from benchmarking.cluster.target import ClusterMachine
 from benchmarking.core.codec import canonical_hash
 from benchmarking.core.errors import UnsupportedError, WorkersLostError
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.quality import without_quality
 from benchmarking.core.records import Measurement, Samples
 from benchmarking.devices.support.handles import combine_devices
 from benchmarking.devices.support.select import select
@@ -262,3 +264,18 @@ def test_several_devices_as_one_are_refused_before_anything_is_measured():
     for fact in (machine.free_memory, machine.hardware):
         with pytest.raises(UnsupportedError, match="--device null,null:1: a worker measures on one device at a time"):
             fact(both)
+
+
+def test_a_quality_that_was_measured_before_is_not_measured_again(tmp_path):
+    class Sent(ScriptedCluster):
+        def submit(self, attempt, order, address, selector):
+            super().submit(attempt, order, address, selector)
+            orders.append(order)
+
+    orders, script, quality = [], {"one": None}, without_quality("measured before")
+    spool.prepare(tmp_path)
+    sweep = ClusterSweep(Sent(script, tmp_path, accepts_workers=True), offers_of(script))
+    sweep([Track(planned(), tmp_path, quality=quality)], Observer(), lambda track: None)
+    (order,) = orders
+    context = WorkerContext(name="w", devices=(), folder=tmp_path / "worker", arguments={}, say=print)
+    assert WorkerTrack.open(order.plan, order, SimpleNamespace(context=context)).quality == quality
