@@ -107,10 +107,7 @@ class Cluster:
         """Send an order to a worker, for this device. Its reports follow, of which the last says how it ended, unless
         the worker is lost."""
         future = self._client.submit(
-            *(execute, self._client.id, message_text(order)),
-            key=attempt,
-            workers=[address],
-            resources={selector: 1},
+            *(execute, self._client.id, message_text(order)), key=attempt, workers=[address], resources={selector: 1}
         )
 
         def end(future: Any) -> None:

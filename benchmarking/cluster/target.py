@@ -137,27 +137,25 @@ def _place(text: str) -> str:
 def resolve_target(arguments: argparse.Namespace) -> None:
     """Set `arguments.cluster` from the flags of another machine, and check them. Raises UsageError."""
     named = getattr(arguments, "cluster", None)
-    given = {"--backend remote": arguments.backend == "remote", "--use-slurm": arguments.use_slurm is not None}
-    remote_flags = [flag for flag, is_given in given.items() if is_given]
-    if len(remote_flags) + (named is not None) > 1:
-        raise UsageError(
-            f"{' and '.join(filter(None, ['--cluster' if named else '', *remote_flags]))}: give only one of them"
-        )
-    if arguments.backend == "remote" and not arguments.host:
+    is_remote, is_slurm = arguments.backend == "remote", arguments.use_slurm is not None
+    given = {"--cluster": named is not None, "--backend remote": is_remote, "--use-slurm": is_slurm}
+    if len(flags := [flag for flag, is_given in given.items() if is_given]) > 1:
+        raise UsageError(f"{' and '.join(flags)}: give only one of them")
+    if is_remote and not arguments.host:
         raise UsageError("--backend remote requires --remote-host USER@MACHINE")
-    if arguments.host and arguments.backend != "remote":
+    if arguments.host and not is_remote:
         raise UsageError(f"--remote-host {arguments.host[0]} requires --backend remote: add it")
     if arguments.host:
         named = HOSTS + ",".join(arguments.host)
-    elif arguments.use_slurm is not None:
+    elif is_slurm:
         named = SLURM + arguments.use_slurm
     arguments.cluster = named
-    if named is None and (arguments.setup, arguments.setup_package, arguments.ssh_config) != (None, PACKAGE, None):
+    if named is not None:
+        read_cluster(named, arguments)
+    elif (arguments.setup, arguments.setup_package, arguments.ssh_config) != (None, PACKAGE, None):
         raise UsageError(
             "--setup, --setup-package and --ssh-config require a remote machine: give --remote-host or --use-slurm"
         )
-    if named is not None:
-        read_cluster(named, arguments)
 
 
 Start = Callable[[WorkerRequirements, Callable[[str], None]], AbstractContextManager[ClusterEndpoint]]
