@@ -664,11 +664,12 @@ def test_targets_are_scripts_hashes_and_folders(monkeypatch, tmp_path):
 
 def test_scripts_with_one_name_in_several_folders_have_logs_of_their_own(monkeypatch, tmp_path):
     logs = []
-    monkeypatch.setattr(
-        script_models,
-        "analyse",
-        lambda request, log, _: logs.append(log.name) or script_models.Analysis(request=request),
-    )
+
+    def analyse(request, log, limit_s):
+        logs.append(log.name)
+        return Analysis(request=request)
+
+    monkeypatch.setattr(script_models, "analyse", analyse)
     scripts = [script_models.Target(path=tmp_path / name / "net.py") for name in ("a", "b", "c")]
     asked = script_models.analyse_each(script_models.Models(), scripts, (), max_depth=0, limit_s=None, say=print)
     assert len(list(asked)) == 3

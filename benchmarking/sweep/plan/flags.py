@@ -330,9 +330,9 @@ def _unrepeatable_reason(run: MeasuredRun) -> str | None:
     counts = ("launches", "fixed_iterations", "fixed_warmup_iterations")
     if wrong := [name for name in counts if not isinstance(run.settings.get(name), int | None)]:
         return f"its {wrong[0]} is not a number"
-    if not isinstance(run.dims, Mapping) or not isinstance(run.input_values, Mapping):
-        return "its dims or input_values are not values by name"
-    return None
+    of_inputs: tuple[Any, ...] = (run.dims, run.input_values)
+    is_by_name = all(isinstance(values, Mapping) for values in of_inputs)
+    return None if is_by_name else "its dims or input_values are not values by name"
 
 
 def _flag(flag: str, value: object) -> tuple[str, ...]:
