@@ -61,14 +61,18 @@ MAPPINGS: Mapping[str, tuple[type, ...]] = {
 """Fields that map names to values -> the types of these."""
 
 
+def by_field(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values by field. Raises UsageError for a field that is given under two names."""
+    found = {FIELD_ALIASES.get(name, name): value for name, value in values.items()}
+    if len(found) < len(values):
+        alias = next(name for name in values if FIELD_ALIASES.get(name) in values)
+        raise UsageError(f"{where}: {alias} is an alias of {FIELD_ALIASES[alias]}: give only one of them")
+    return found
+
+
 def resolve_aliases(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a config by field. Raises UsageError for a field that is given under two names."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        field = FIELD_ALIASES.get(name, name)
-        if field in found:
-            raise UsageError(f"BenchmarkConfig: {name} is an alias of {field}: give only one of them")
-        found[field] = value
+    """The values of a config by field, with options in their place. Raises UsageError as `by_field` does."""
+    found = by_field(values, "BenchmarkConfig")
     options = {name: found.pop(name) for name in OPTION_ALIASES if name in found}
     if options or found.get("custom_params") is not None:
         merged = {**found.get("options", {}), **(found.get("custom_params") or {}), **options}
@@ -207,10 +211,7 @@ def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[
     Raises UsageError for an unknown field, with similar names, for one that is given under two names, and for values
     that are not a list.
     """
-    listed_by_field = {FIELD_ALIASES.get(name, name): listed for name, listed in values.items()}
-    if len(listed_by_field) < len(values):
-        twice = next(name for name in values if FIELD_ALIASES.get(name) in values)
-        raise UsageError(f"create_config_variants: {twice} is an alias of {FIELD_ALIASES[twice]}: give one of them")
+    listed_by_field = by_field(values, "create_config_variants")
     for name, listed in listed_by_field.items():
         choice(name, (*FIELDS, *OPTION_ALIASES), "field of BenchmarkConfig")
         if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Sequence) or not listed:

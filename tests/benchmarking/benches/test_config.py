@@ -66,8 +66,10 @@ def test_invalid_variants_are_errors_as_in_a_config():
         create_config_variants(BenchmarkConfig(name="b"), {"batch_size": [1, 0]})
 
 
-def test_a_field_that_variants_give_under_two_names_is_an_error():
-    with pytest.raises(UsageError, match="torch_dtype is an alias of precision: give one of them"):
+def test_a_field_that_is_given_under_two_names_is_an_error():
+    with pytest.raises(UsageError, match="torch_dtype is an alias of precision: give only one"):
+        BenchmarkConfig(name="b", torch_dtype="float32", precision="float32")
+    with pytest.raises(UsageError, match="torch_dtype is an alias of precision: give only one"):
         create_config_variants(BenchmarkConfig(name="b"), {"precision": ["float32"], "torch_dtype": ["bfloat16"]})
 
 
