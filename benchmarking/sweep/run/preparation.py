@@ -118,7 +118,8 @@ def prepare(
 
 def _unmade(plan: CellPlan, result: Preparation) -> tuple[Point, ...]:
     """The points whose references are still to be made."""
-    return tuple(point for point in plan.runnable if point.label not in {*result.references, *result.missing})
+    made = {*result.references, *result.missing}
+    return tuple(point for point in plan.runnable if point.label not in made)
 
 
 def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
