@@ -23,7 +23,7 @@ from benchmarking.core.provenance import utc_now, versions
 from benchmarking.core.records import Json, Run, canonical_hash
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, size_text
+from benchmarking.core.text import number, size_text, visible
 from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
@@ -328,7 +328,7 @@ def state_text(state: ScriptState, page: Page = PLAIN) -> str:
         ("updated", state.updated_at),
         ("folder", str(state.folder)),
     ]
-    lines = [state.name, *(f"  {key:<10}  {text}" for key, text in rows)]
+    lines = [state.name, *(visible(f"  {key:<10}  {text}") for key, text in rows)]
     return "\n\n".join(["\n".join(lines), builds_table(state.engines, page), results_table(state.results, page)])
 
 

@@ -473,6 +473,14 @@ def test_a_state_that_names_another_folder_deletes_nothing_there(measured, cache
     assert not folder.exists(), "it is deleted as one that cannot be read"
 
 
+def test_a_state_shows_control_characters_as_escapes(measured):
+    state = next(iter(states.all_states()[0].values()))
+    text = states.state_text(replace(state, model_id="net\x1b[2J", script="a\nb.py"))
+    assert "\x1b" not in text
+    assert "\na" not in text
+    assert "model       net\\x1b[2J" in text
+
+
 def fields(record):
     """The fields of a record by name."""
     return {name: getattr(record, name) for name in type(record).__dataclass_fields__}
