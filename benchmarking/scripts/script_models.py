@@ -282,14 +282,14 @@ def plan_model(
 
 
 def precision_of(module: GivenModule) -> Precision:
-    """The precision that a module's sequence builds, else the one used by the script. Raises UsageError for an
-    unsupported one."""
+    """The precision that a module's sequence builds, else the one used by the script. Raises UnsupportedError for one
+    that is not supported."""
     if module.sequence is not None and module.sequence.precision is not None:
         return module.sequence.precision
     for precision in PRECISIONS:
         if module.dtype in (precision, None):
             return precision
-    raise UsageError(
+    raise UnsupportedError(
         f"the parameters of {module.class_name} ({module.short_hash}) are {module.dtype}, which is not supported: use "
         f"--precision {PRECISIONS[0]}"
     )

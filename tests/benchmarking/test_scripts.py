@@ -741,22 +741,17 @@ def test_version_is_a_command(capsys):
     assert capsys.readouterr().out.startswith("benchhouse ")
 
 
-def test_a_model_that_cannot_run_does_not_take_the_others_of_its_script_with_it(found, monkeypatch):
-    analysis, plan_points = found("two_models"), script_models.plan_points
-
-    def plan(request, *arguments, **named):
-        if request.model_id.endswith("-2"):
-            raise UnsupportedError("it cannot run")
-        return plan_points(request, *arguments, **named)
-
-    monkeypatch.setattr(script_models, "plan_points", plan)
-    chosen = tuple(module.number for module in analysis.modules)
-    models = script_models.Models(analyses=(replace(analysis, chosen=chosen),))
+def test_a_model_that_cannot_run_does_not_take_the_others_of_its_script_with_it(found):
+    analysis = found("two_models")
+    first, second = analysis.modules
+    chosen, modules = (first.number, second.number), (replace(first, dtype="float64"), second)
+    models = script_models.Models(analyses=(replace(analysis, chosen=chosen, modules=modules),))
     request = Request(model_id="", settings=PROFILES["quick"])
     planned = models.plan(script_models.Selection(devices=("cpu",)), request, "session", print)
     models.check_planned()
-    assert [plan.cell.workload.model_id for plan in planned] == ["two_models.Net"]
-    assert models.failures == ["two_models.Net-2 on cpu: it cannot run"]
+    assert [plan.cell.workload.model_id for plan in planned] == ["two_models.Net-2"]
+    (failure,) = models.failures
+    assert failure.endswith("are float64, which is not supported: use --precision float32")
 
 
 def test_a_build_only_runtime_is_refused_unless_only_builds_are_requested(monkeypatch):
