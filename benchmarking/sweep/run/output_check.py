@@ -108,7 +108,7 @@ class Check:
         doubts = about_difference(comparison, self.precision, self.family)
         if doubts and self.torch_workload is not None:  # the error of an ill-conditioned model is not the runtime's
             float64_error = float64_error_of(self.torch_workload, self.point, self.digest)
-            if explains(float64_error, comparison):
+            if float64_error is not None and explains(float64_error, comparison):
                 evidence: dict[str, Json] = {"float64_error": float64_error, "relative_l2": comparison.relative_l2}
                 doubts = (doubt("ill_conditioned", **evidence, precision=self.precision),)
         readings = comparison.readings()
