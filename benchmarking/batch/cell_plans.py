@@ -328,7 +328,6 @@ def plans(
     arguments: argparse.Namespace, command: tuple[str, ...], session_id: str, machine: Machine
 ) -> tuple[CellPlan, ...]:
     """The plans of everything requested. Raises PlanError with the reasons if anything cannot run."""
-
     entries: tuple[model_list.Entry, ...] = ()
     if arguments.models:
         entries = model_list.entries_from_names(arguments.models)

@@ -77,7 +77,7 @@ class PointSummary:
     metrics: Mapping[str, float]
     """The measured metrics of `SUMMARY_METRICS`."""
     doubts: tuple[Doubt, ...]
-    """Kinds of doubt above severity info."""
+    """Those above severity info."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
