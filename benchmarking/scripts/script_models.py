@@ -123,8 +123,9 @@ class Models:
         return [engine for state in self._by_name.values() for engine in state.engines]
 
     def keep(self, run: Run) -> None:
-        """Add a finished run to the saved state of its model."""
-        plan = next(plan for plan in self.plans if plan.run_id == run.run_id)
+        """Add a finished run to the saved state of its model. A cluster may continue points as a run of their own."""
+        of_model = [one for one in self.plans if one.cell.workload.config_hash == run.cell.workload.config_hash]
+        plan = next((one for one in of_model if one.run_id == run.run_id), of_model[0])
         self._keep(states.with_run(self._state_of(plan), plan, run))
 
     def _state_of(self, plan: CellPlan) -> states.ScriptState:

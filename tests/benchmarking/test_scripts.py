@@ -754,6 +754,18 @@ def test_a_model_that_cannot_run_does_not_take_the_others_of_its_script_with_it(
     assert failure.endswith("are float64, which is not supported: use --precision float32")
 
 
+def test_what_a_cluster_continues_as_a_run_of_its_own_is_in_the_state_of_its_model(found):
+    analysis = found("two_models")
+    module = analysis.modules[0]
+    models = script_models.Models(analyses=(replace(analysis, chosen=(module.number,)),))
+    request = Request(model_id="", settings=PROFILES["quick"])
+    (plan,) = models.plan(script_models.Selection(devices=("cpu",)), request, "session", print)
+    run = make_run()
+    models.keep(replace(run, cell=plan.cell))
+    state = states.find(states.build_name(SCRIPTS / "two_models.py", module))
+    assert {result.run_id for result in state.results} == {run.run_id}
+
+
 def test_a_build_only_runtime_is_refused_unless_only_builds_are_requested(monkeypatch):
     monkeypatch.setattr(plugins.load("benchmarking.runtimes", "null"), "builds_only", True)
     request = Request(model_id="tiny-bert", device="null", settings=PROFILES["quick"])
