@@ -308,8 +308,9 @@ class InProcessServer(llama_cpp_python.LlamaModel):
 
     def close(self) -> None:
         """A server that never ran a request may wait forever for its own thread when destroyed, so it gets one."""
-        self.server.handle_completions({"prompt": [0], "n_predict": 1, "stream": False})
-        self.server = None
+        if self.server is not None:
+            self.server.handle_completions({"prompt": [0], "n_predict": 1, "stream": False})
+            self.server = None
 
     def _parameters(self, file: Path, draft: Path | None) -> Any:
         import xllamacpp

@@ -271,14 +271,15 @@ class MlxRequest(common.EngineRequest):
 
     def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
         import mlx.core
+        from mlx_lm.models.cache import make_prompt_cache
 
         if self._cache_bits:
             raise UnsupportedError("mlx-lm quantizes the cache only where it generates")
-        self.reset()
+        cache = make_prompt_cache(self._engine.model)  # that of the calls may begin with a context or with their prompt
         ids = mlx.core.array(text[None].astype(np.int32))
-        logits = [self._engine.model(ids[:, :-scored], cache=self._cache)[0, -1:]]
+        logits = [self._engine.model(ids[:, :-scored], cache=cache)[0, -1:]]
         for index in range(len(text) - scored, len(text) - 1):
-            logits.append(self._engine.model(ids[:, index : index + 1], cache=self._cache)[0, -1:])
+            logits.append(self._engine.model(ids[:, index : index + 1], cache=cache)[0, -1:])
         rows: np.ndarray = np.array(mlx.core.concatenate(logits).astype(mlx.core.float32))
         return rows
 

@@ -373,6 +373,7 @@ class GenaiRequest(common.EngineRequest):
         for token in ids[-scored:-1]:
             generator.append_tokens(np.full((1, 1), token, dtype=np.int32))
             rows.append(np.array(generator.get_logits(), dtype=np.float32)[0, -1])
+        generator.rewind_to(0)  # else a later call would take the text for its context
         return np.stack(rows)
 
     def report(self) -> common.EngineReport:

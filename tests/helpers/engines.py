@@ -52,10 +52,12 @@ def opened(name: str, workload: Workload, point: Point = POINT, **options: Any) 
     if runtime.has_build(cell):
         runtime.prepare(cell, [point], BuildStore(), "if_needed")
     session = runtime.open(cell, SimpleNamespace(), lambda stage: nullcontext(), [point])
-    operation = session.operation(point)
-    yield session, operation
-    operation.close()
-    session.close()
+    try:
+        operation = session.operation(point)
+        yield session, operation
+        operation.close()
+    finally:
+        session.close()
 
 
 def called(operation: Operation, marks: list[str] | None = None) -> list[list[int]]:

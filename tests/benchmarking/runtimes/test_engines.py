@@ -115,6 +115,33 @@ def test_pipeline_generates_eagers_tokens_and_stores_its_own_times(llama: Worklo
     assert 0 < own["engine_time_to_first_token"] < own["latency_request"]
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {"context_depth": str(DEPTH)}) for name in ENGINES),
+        *((name, {"prefix_cache": "on"}) for name in ENGINES if name != "onnxruntime-genai"),
+    ],
+)
+def test_a_texts_quality_does_not_depend_on_what_the_calls_keep_in_the_cache(
+    name: str, options: Mapping[str, str], llama: Workload, eager: Callable[..., Any]
+) -> None:
+    needs_xllamacpp(name)
+    prompt = prompts_at(llama, POINT)
+    (tokens,) = eager(prompt, POINT.new_tokens)
+    text = np.concatenate([prompt[0], tokens])
+    with opened(name, llama, **options) as (_, operation):
+        before = called(operation)
+        assert operation.next_token_logits(text).argmax(axis=1).tolist() == tokens
+        assert called(operation) == before
+
+
+def test_a_closed_server_may_be_closed_again(llama: Workload) -> None:
+    """As by a worker whose second session, for the quality, cannot be opened."""
+    needs_xllamacpp("llamacpp")
+    with opened("llamacpp", llama) as (session, _):
+        session.close()
+
+
 @pytest.mark.parametrize("name", ["llamacpp", "openvino-genai"])
 def test_a_call_of_one_token_has_no_time_per_later_token(name: str, llama: Workload) -> None:
     precision = "float16" if name == "openvino-genai" else "float32"
