@@ -367,9 +367,8 @@ class WorkerTrack(Track):
                     return track
                 file.take_over(progress)
                 track._file, track.quality = file, order.quality or progress.quality
-                known = {(measured.point.label, measured.launch) for measured in order.finished}
-                measured = progress.measurements
-                lacking = [one for one in measured if (one.point.label, one.launch) not in known]
+                known = {(one.point.label, one.launch) for one in order.finished}
+                lacking = [one for one in progress.measurements if (one.point.label, one.launch) not in known]
                 track.measurements += lacking
                 for record in (*progress.loads, progress.quality, *lacking):
                     if record is not None:

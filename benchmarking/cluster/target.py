@@ -343,8 +343,8 @@ def open_target(
         cluster = Cluster(client, name, accepts_workers=endpoint.accepts_workers)
         stack.callback(cluster.close)
         offers = cluster.offers()
-        flags = {"spread": "spread", "same_versions": "require_same_versions"}  # of a batch alone
-        chosen = {key: getattr(arguments, flag, False) for key, flag in flags.items()}
-        sweep = ClusterSweep(cluster, offers, **chosen)
+        # Of a batch alone.
+        spread, same_versions = (getattr(arguments, flag, False) for flag in ("spread", "require_same_versions"))
+        sweep = ClusterSweep(cluster, offers, spread=spread, same_versions=same_versions)
         executor = Executor(sweep=sweep, is_cluster=True, flags=target_flags(arguments))
         yield Target(machine=ClusterMachine(offers, name), cluster=sweep, executor=executor)
