@@ -113,7 +113,13 @@ def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -
         command_session.check_saving(arguments)
         time_s = _estimate(plans, arguments)
         if arguments.json:
-            cells = [{**to_json(plan), "estimate_s": time_s.cells_s.get(plan.run_id)} for plan in plans]
+            cells = [
+                {
+                    **redacted(to_json(plan), anonymous=plan.is_anonymous),
+                    "estimate_s": time_s.cells_s.get(plan.run_id),
+                }
+                for plan in plans
+            ]
             print(json.dumps({"cells": cells, "estimate": to_json(time_s)}, indent=1))
         else:
             print(plan_table(plans, time_s, stdout_page()))

@@ -236,9 +236,9 @@ class MLRuntimeProfiler:
             tokens = min(count, workload.max_sequence_length or count)
             request = replace(request, batch_sizes=(len(given),), sequence_lengths=(tokens,))
         request = replace(request, command=tuple(sys.argv))
-        self._num_runs, self._request, self._compared = num_runs, request, []
         plan = plan_profile(request, uuid7())
         self._found = profiled(plan, num_runs, default_database(), lambda message: None, texts=given)
+        self._num_runs, self._request, self._compared = num_runs, request, []
         return self._found.profile
 
     @property

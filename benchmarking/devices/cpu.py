@@ -8,6 +8,7 @@ import platform
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -192,9 +193,13 @@ class FlushThreads:
         self._start = threading.Barrier(len(shares) + 1)
         self._done = threading.Barrier(len(shares) + 1)
         self._is_over = False
-        self._threads = [
-            threading.Thread(target=self._work, args=share, daemon=True, name="cold-cache") for share in shares
-        ]
+        self._threads = []
+        for size_bytes, processor in shares:
+            # Allocated here, since the flush would wait forever for a thread that ends without memory. The pages are
+            # made where the thread runs, at its first write.
+            memory = np.zeros(size_bytes // 8, dtype=np.uint64)
+            work = partial(self._work, memory, processor)
+            self._threads.append(threading.Thread(target=work, daemon=True, name="cold-cache"))
         for thread in self._threads:
             thread.start()
 
@@ -210,11 +215,10 @@ class FlushThreads:
         for thread in self._threads:
             thread.join()
 
-    def _work(self, size_bytes: int, processor: int | None) -> None:
+    def _work(self, memory: Any, processor: int | None) -> None:
         if processor is not None and hasattr(os, "sched_setaffinity"):
             with suppress(OSError):  # the processor went offline: any other will do
                 os.sched_setaffinity(0, {processor})  # this thread only
-        memory: Any = np.zeros(size_bytes // 8, dtype=np.uint64)
         while True:
             self._start.wait()
             if self._is_over:

@@ -38,6 +38,7 @@ from benchmarking.devices.support.system_values import (
     gather,
     number_or_none,
     text_or_empty,
+    value_or_reason,
 )
 from benchmarking.devices.support.torch_gpu import EventTimer, flushed_by_torch, torch_build, with_counts
 
@@ -212,7 +213,9 @@ def _describe(index: int, properties: Any) -> Device:
             "compute_units": lambda: int(properties.max_compute_units),
             "execution_units": lambda: int(properties.gpu_eu_count),
             "sub_group_sizes": lambda: list(properties.sub_group_sizes),
-            "last_level_cache_bytes": lambda: int(getattr(properties, "last_level_cache_size", 0)) or None,
+            "last_level_cache_bytes": lambda: value_or_reason(
+                int(getattr(properties, "last_level_cache_size", 0)) or None, "torch reports no cache", NOT_SUPPORTED
+            ),
             "has_float64": lambda: bool(properties.has_fp64),
             "platform": lambda: str(properties.platform_name),
         }

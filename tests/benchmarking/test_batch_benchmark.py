@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
 import subprocess
@@ -39,6 +40,13 @@ def planned(capsys, *arguments):
 def _label(point):
     tokens = "" if point["new_tokens"] is None else f" n{point['new_tokens']}"
     return f"b{point['batch_size']} s{point['sequence_length']}{tokens}"
+
+
+def test_the_plans_of_an_anonymous_batch_have_no_user_name(capsys, monkeypatch):
+    monkeypatch.setattr(getpass, "getuser", lambda: "alice")
+    assert main([*TWO, *SMALL, "--dry-run", "--json", "--anonymous", "--description", "by alice"]) == 0
+    (described,) = {cell["provenance"]["description"] for cell in json.loads(capsys.readouterr().out)["cells"]}
+    assert described == "by user"
 
 
 def test_every_model_is_measured_stored_summarised_logged_and_reported(tmp_path, capsys, null_script):

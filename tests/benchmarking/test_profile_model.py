@@ -166,6 +166,16 @@ def test_exported_graphs_are_compared_from_python(exported, tmp_path, capsys):
     assert json.loads(paths["onnx_comparison"].read_text()) == found
 
 
+def test_a_request_that_fails_leaves_the_last_profile_and_its_comparison(exported):
+    profiling = MLRuntimeProfiler("tiny-bert", device="null")
+    profile = profiling.profile_inference(sequence_length=10, num_runs=2)
+    with pytest.raises(UsageError):
+        profiling.profile_inference(sequence_length=1_000_000, num_runs=2)
+    assert profiling.compare_onnx()["point"] == "b1 s10"
+    assert {one.profile.point.label for one in profiling._compared} == {"b1 s10"}
+    assert profiling.profile == profile
+
+
 def test_an_unreadable_database_loses_only_the_peak_rates(scripted, tmp_path, capsys):
     (tmp_path / "db.duckdb").write_text("not a database")
     assert profile_model.main([*ARGUMENTS, "--json"]) == 0

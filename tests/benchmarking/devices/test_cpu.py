@@ -1,10 +1,11 @@
 """The CPU as a device."""
 
+import numpy
 import pytest
 
 from benchmarking.core.device_contracts import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
 from benchmarking.core.records import Readings
-from benchmarking.devices.cpu import PLUGIN, CpuHandle, describe, native_precisions
+from benchmarking.devices.cpu import PLUGIN, CpuHandle, FlushThreads, describe, native_precisions
 from benchmarking.devices.support.energy_counters import Rapl
 
 
@@ -120,3 +121,12 @@ def test_cpu_has_no_events_and_no_queue(tmp_path):
     handle.reset_peak_memory()
     handle.close()
     assert handle.torch_name == "cpu"
+
+
+def test_too_little_memory_for_a_cold_cache_is_an_error_and_no_wait(monkeypatch):
+    def no_memory(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(numpy, "zeros", no_memory)
+    with pytest.raises(MemoryError):
+        FlushThreads([(8, None)])
