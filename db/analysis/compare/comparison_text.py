@@ -247,7 +247,7 @@ def _notes(comparison: Comparison) -> list[str]:
         ("B", [finding.after.results for finding in findings]),
     ):
         if (most := max(results, default=1)) > 1:
-            lines.append(f"{name}: a figure is of all comparable results of its point, up to {most}")
+            lines.append(f"{name}: a point has up to {most} comparable results, and its figure is of all of them")
     if any(finding.is_simulated for finding in findings):
         lines.append(SIMULATED)
     # Why two tools' results have no point in common, and what to look at instead.

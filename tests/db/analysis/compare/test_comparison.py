@@ -286,7 +286,7 @@ def test_all_comparable_results_of_a_side_count(store, sides):
     (finding, *_) = sides().findings
     assert (finding.after.run_id, finding.after.results, finding.after.launches) == (fit.run_id, 2, 10)
     assert finding.judgement.change == pytest.approx(3.0)  # the geometric mean of 2 and 8 is 4
-    assert "B: a figure is of all comparable results of its point, up to 2" in comparison_text(sides())
+    assert "B: a point has up to 2 comparable results, and its figure is of all of them" in comparison_text(sides())
 
 
 @pytest.mark.parametrize(
