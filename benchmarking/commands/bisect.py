@@ -73,10 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     parser = Parser(
-        prog=NAME,
-        usage="%(prog)s GOOD BAD [flags] -- COMMAND",
-        description=__doc__,
-        epilog=f"{EXAMPLES}\n{EXIT_CODES}",
+        prog=NAME, usage="%(prog)s GOOD BAD [flags] -- COMMAND", description=__doc__, epilog=f"{EXAMPLES}\n{EXIT_CODES}"
     )
     commits = parser.add_argument_group("commits")
     commits.add_argument(

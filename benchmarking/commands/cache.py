@@ -105,10 +105,7 @@ def main(argv: Sequence[str]) -> int:
     )
     selection.add_argument("--model", metavar="MODEL", help="model the build was made from (default: any)")
     selection.add_argument(
-        "--older-than",
-        type=non_negative_number,
-        metavar="DAYS",
-        help="minimum days since the last use (default: any)",
+        "--older-than", type=non_negative_number, metavar="DAYS", help="minimum days since the last use (default: any)"
     )
     selection.add_argument("--all", action="store_true", help="all builds; requires --yes")
     add_settings(selection, COMMON, "yes", helps={"yes": "confirmation of --all"})

@@ -18,13 +18,7 @@ from urllib.parse import urlsplit
 
 from benchmarking.commands import load_model
 from benchmarking.core.child_process import run_tasks
-from benchmarking.core.command_line import (
-    Parser,
-    add_model_id,
-    command,
-    note,
-    notes,
-)
+from benchmarking.core.command_line import Parser, add_model_id, command, note, notes
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_NOT_ENOUGH_DATA,
@@ -483,10 +477,7 @@ def _written(run: Run, folder: Path) -> Path:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog=NAME,
-        usage="%(prog)s [MODEL] [--url URL | --serve COMMAND] [flags]",
-        description=__doc__,
-        epilog=EXAMPLES,
+        prog=NAME, usage="%(prog)s [MODEL] [--url URL | --serve COMMAND] [flags]", description=__doc__, epilog=EXAMPLES
     )
     group = parser.add_argument_group("server or model")
     what = "model to load on this machine; with --url, its name there"
@@ -494,22 +485,8 @@ def _parser() -> Parser:
     add_settings(
         group,
         LOAD,
-        *(
-            "url",
-            "serve",
-            "sweep",
-            "start_timeout",
-            "device_metrics",
-            "endpoint",
-            "engine",
-            "precision",
-            "hardware",
-            "tokenizer",
-            "quality",
-            "quality_text",
-            "ca_file",
-            "http2",
-        ),
+        *("url", "serve", "sweep", "start_timeout", "device_metrics", "endpoint", "engine", "precision", "hardware"),
+        *("tokenizer", "quality", "quality_text", "ca_file", "http2"),
     )
     load_model.add_flags(parser)
     add_settings(

@@ -127,12 +127,7 @@ def _parser() -> Parser:
 
 
 def _plans(
-    stored: Sequence[MeasuredRun],
-    names: Mapping[str, str],
-    quality: QualitySettings,
-    *,
-    timeout_s: float,
-    again: bool,
+    stored: Sequence[MeasuredRun], names: Mapping[str, str], quality: QualitySettings, *, timeout_s: float, again: bool
 ) -> tuple[list[tuple[CellPlan, list[MeasuredRun]]], dict[str, str]]:
     """What to measure, each with the runs that it is stored with, and what is left out and why."""
     by_setup: dict[str, list[MeasuredRun]] = {}

@@ -217,8 +217,6 @@ def _parser(name: str = NAME) -> Parser:
     instead.add_argument("--list-runtimes", action="store_true", help="list all runtimes, and which packages any lacks")
     instead.add_argument("--list-models", action="store_true", help="list the models in the catalog and in the cache")
     instead.add_argument(
-        "--calibrate-device",
-        action="store_true",
-        help="measure the device's peak FLOP/s and bandwidth",
+        "--calibrate-device", action="store_true", help="measure the device's peak FLOP/s and bandwidth"
     )
     return parser

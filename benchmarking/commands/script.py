@@ -225,10 +225,7 @@ def _measure(
             plans, wait_s = flags.named_plans(arguments, plans), arguments.lock_timeout
             codes.append(
                 command_session.run_plans(
-                    *(plans, output_dir, ingest, show),
-                    device_wait_s=wait_s,
-                    finished=keep,
-                    executor=target.executor,
+                    *(plans, output_dir, ingest, show), device_wait_s=wait_s, finished=keep, executor=target.executor
                 )
             )
     models.check_planned()
@@ -272,10 +269,7 @@ def _parser() -> Parser:
     scripts.add_argument("-s", "--search-dir", metavar="DIR", help="folder of the scripts (default: current folder)")
     scripts.add_argument("--all", action="store_true", help="measure every script (*.py) in --search-dir")
     scripts.add_argument(
-        "--script-args",
-        default="",
-        metavar="ARGS",
-        help='their arguments as one string: "--width 64" (default: none)',
+        "--script-args", default="", metavar="ARGS", help='their arguments as one string: "--width 64" (default: none)'
     )
     scripts.add_argument(
         "--max-depth",
@@ -301,10 +295,7 @@ def _parser() -> Parser:
         MEASURING,
         *("device", "runtime", "precision"),
         lists=("device", "runtime"),
-        helps={
-            "device": f"{MEASURING['device'].help}, or their aliases",
-            "runtime": "runtimes or their aliases",
-        },
+        helps={"device": f"{MEASURING['device'].help}, or their aliases", "runtime": "runtimes or their aliases"},
         defaults={"precision": None},
         default_words={
             "runtime": f"the device's own, else {default_runtime()}",

@@ -197,11 +197,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _searched(
-    search: Search,
-    arguments: argparse.Namespace,
-    argv: Sequence[str],
-    ingest: Ingest | None,
-    prices: Any,
+    search: Search, arguments: argparse.Namespace, argv: Sequence[str], ingest: Ingest | None, prices: Any
 ) -> int:
     """Measure, store, and print the answer; after an interruption, or where the device stays in use, that so far."""
     try:
@@ -336,13 +332,7 @@ RATES = ("throughput", "cost")
 """Objectives whose cost of a launch is the inverse of its throughput."""
 
 
-def _text(
-    search: Search,
-    workload: Any,
-    options: Mapping[str, Any],
-    recommendation: Any,
-    prices: Any,
-) -> str:
+def _text(search: Search, workload: Any, options: Mapping[str, Any], recommendation: Any, prices: Any) -> str:
     """The answer for a terminal."""
     from db.analysis.recommend.recommendation_text import recommendation_text, recommendation_words
 
@@ -449,11 +439,7 @@ def _deployment(best: Configuration) -> str | None:
         return None
 
 
-def _document(
-    search: Search,
-    options: Mapping[str, Any],
-    recommendation: Any,
-) -> dict[str, Any]:
+def _document(search: Search, options: Mapping[str, Any], recommendation: Any) -> dict[str, Any]:
     """The answer as JSON."""
     from benchmarking.core.records import to_json
 
