@@ -106,7 +106,7 @@ class Batch:
         LOG.info("batch %s resumed", self.manifest.info.session_id)
         plans = {plan.run_id: plan for plan in self.manifest.plans}
         session_id = self.manifest.info.session_id
-        unfinished_files = [(file, file.read().plan) for file in spool.unfinished(self.folder)]
+        unfinished_files = spool.readable(spool.unfinished(self.folder), lambda error: note(str(error)))
         own = [file for file, plan in unfinished_files if plan.run_id in plans or plan.session_id == session_id]
         with spool.held(own) as files:
             partial = {file.read().plan.run_id: file for file in files}

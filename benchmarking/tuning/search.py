@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarking.core import plugins
+from benchmarking.core.command_line import note
 from benchmarking.core.errors import LockedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
@@ -266,8 +267,7 @@ class Search:
         if it had another space, and LockedError if another process continues it."""
         model_id = redacted_path(self.space.candidates[0].plan.cell.workload.model_id)
         found: dict[str, list[tuple[PartialRun, CellPlan]]] = {}
-        for file in spool.unfinished(self.folder):
-            plan = file.read().plan
+        for file, plan in spool.readable(spool.unfinished(self.folder), lambda error: note(str(error))):
             if TAG in plan.provenance.tags and plan.cell.workload.model_id == model_id:
                 found.setdefault(plan.session_id, []).append((file, plan))
         if not found:

@@ -165,13 +165,20 @@ def measure_qualities(
 @contextmanager
 def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> Iterator[Sequence[PartialRun]]:
     """The unfinished runs of a folder, of all models or one, locked inside. Raises UsageError if there are none, or if
-    one must be resumed elsewhere; LockedError if another process continues one."""
+    one must be resumed elsewhere; LockedError if another process continues one; and for a file that cannot be read, at
+    the end, when the others are finished."""
     from benchmarking.sweep.run.supervisor import check_location
 
-    files = spool.unfinished(output_dir)
-    if model_id is not None:
-        files = [file for file in files if file.read().plan.cell.workload.model_id == redacted_path(model_id)]
+    errors: list[StorageError] = []
+    of_model = None if model_id is None else redacted_path(model_id)
+    files = [
+        file
+        for file, plan in spool.readable(spool.unfinished(output_dir), errors.append)
+        if of_model in (None, plan.cell.workload.model_id)
+    ]
     with spool.held(files) as left:
+        if errors and not left:
+            raise errors[0]
         if not left:
             of_model = "" if model_id is None else f" of {model_id}"
             raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
@@ -179,6 +186,8 @@ def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> I
             if not file.final_path.exists():
                 check_location(file.read().plan, str(file.path), on_cluster=on_cluster)
         yield left
+    for error in errors:
+        raise error
 
 
 def resume(

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -253,6 +253,17 @@ def unfinished(folder: Path) -> Sequence[PartialRun]:
         with suppress(FileNotFoundError):  # finished in the meantime
             files.append((path.lstat().st_mtime_ns, path.name, PartialRun(path)))
     return [file for *_, file in sorted(files, key=lambda file: file[:2])]
+
+
+def readable(files: Sequence[PartialRun], report: Callable[[StorageError], None]) -> list[tuple[PartialRun, CellPlan]]:
+    """The files with their plans; of one that cannot be read, which stays as it is, the error is reported."""
+    found = []
+    for file in files:
+        try:
+            found.append((file, file.read().plan))
+        except StorageError as error:
+            report(error)
+    return found
 
 
 @contextmanager

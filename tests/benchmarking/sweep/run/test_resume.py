@@ -249,6 +249,17 @@ def test_a_damaged_file_of_an_unfinished_run_is_one_line(theirs, capsys, make, c
     assert reason in resume_run(capsys, theirs, code=1)
 
 
+def test_a_damaged_file_does_not_keep_the_other_runs_from_being_finished(theirs, capsys):
+    plan = null_plan()
+    spool.PartialRun.create(theirs, plan).release()
+    damaged = theirs / "x.partial.jsonl"
+    damaged.write_bytes(HEADER + b"}\n")
+    assert "x.partial.jsonl: plan: expected an object" in resume_run(capsys, theirs, code=1)
+    (finished,) = theirs.glob("*.json")
+    assert json.loads(finished.read_text())["run_id"] == plan.run_id
+    assert [path.name for path in theirs.glob("*.partial.jsonl")] == [damaged.name]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
