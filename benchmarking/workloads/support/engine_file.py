@@ -173,6 +173,8 @@ def _describe_gguf(path: Path) -> Description:
     if not isinstance(vocabulary, int) or not vocabulary:
         # llama.cpp's server reads the vocabulary unchecked and aborts without one.
         raise FormatError(f"{path} has no vocabulary, without which llama.cpp's server crashes: convert it again")
+    if not header.tensors:
+        raise FormatError(f"{path} has a vocabulary but no weights: give the model's own file")
     quantization = header.quantization
     return {
         "model_type": GGUF_MODEL_TYPES.get(header.architecture, header.architecture),

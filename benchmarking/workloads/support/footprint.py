@@ -134,7 +134,8 @@ def parameter_count(workload: Workload) -> int | None:
     if workload.parameter_count is not None or workload.path is None or workload.weights != "pretrained":
         return workload.parameter_count
     try:
-        return sum(value_count(path) for path in weight_files(Path(workload.path)))
+        files = weight_files(Path(workload.path))
+        return sum(map(value_count, files)) if files else None
     except (StorageError, UsageError):
         return None  # weights in another library's layout, read by the family's loader
 

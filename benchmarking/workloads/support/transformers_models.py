@@ -167,6 +167,7 @@ class TextFamily(TransformersFamily):
 
 def configuration(workload: Workload) -> Any:
     """transformers' configuration object. Raises BenchhouseError if its values are inconsistent."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     model_type = str(workload.config.get("model_type"))
@@ -178,9 +179,9 @@ def configuration(workload: Workload) -> Any:
         ) from error
     try:
         config = kind.from_dict(untagged(without_code(workload.config)))
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise BenchhouseError(
-            f"the configuration of {workload.model_id} is not a valid {model_type}: {error}"
+            f"the configuration of {workload.model_id} is not a valid {model_type}: {' '.join(str(error).split())}"
         ) from error
     config.architectures = config.architectures or []  # the automatic classes iterate over them unchecked
     return config

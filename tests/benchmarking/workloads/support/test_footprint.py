@@ -272,6 +272,13 @@ def test_pretrained_weights_are_counted_from_their_headers(free, tmp_path, save_
     assert Fit.of(random).weights_bytes is None
 
 
+def test_weights_in_other_files_are_unknown_and_not_zero(free, tmp_path):
+    """An exported folder has its weights in its graphs."""
+    free(10**12)
+    exported = cell(DECODER, weights="pretrained", path=str(tmp_path), parameter_count=None)
+    assert Fit.of(exported).weights_bytes is None
+
+
 def test_quantized_weights_are_counted_as_stored(free, tmp_path):
     """Eight int4 weights share one I32, so the number of stored values says nothing about the memory."""
     free(10**12)

@@ -282,3 +282,13 @@ def test_tokens_of_ctranslate2_that_are_line_breaks_elsewhere_are_tokens(tmp_pat
 def test_model_of_ctranslate2_without_weights_is_refused(tmp_path):
     write_ctranslate2(tmp_path / "model", "", 0)
     assert "it has no weights" in refusal(tmp_path / "model")
+
+
+def test_gguf_file_of_a_vocabulary_alone_is_refused(tmp_path):
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    architecture = text("general.architecture") + struct.pack("<I", 8) + text("llama")
+    vocabulary = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b")
+    (tmp_path / "vocabulary.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + architecture + vocabulary)
+    assert "has a vocabulary but no weights" in refusal(tmp_path / "vocabulary.gguf")

@@ -120,6 +120,13 @@ def test_inconsistent_configuration_is_an_error(tmp_path):
         build(workload, dtype=torch.float32)
 
 
+def test_a_value_of_another_type_is_an_error_of_the_configuration(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_dropout_prob": "0.1"}')
+    workload = resolve(str(tmp_path), weights="random")
+    with pytest.raises(BenchhouseError, match=r"is not a valid bert: .*'hidden_dropout_prob'"):
+        build(workload, dtype=torch.float32)
+
+
 def test_task_without_a_model_class_is_unsupported(tmp_path):
     from dataclasses import replace
 
