@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.axes import AXES, BY_KEY, Axis
-from benchmarking.core.command_line import choice
+from benchmarking.core.command_line import choice, note
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.settings import TAGS, TEXT, Kind
@@ -198,6 +198,9 @@ def entries_from_file(path: Path) -> tuple[Entry, ...]:
             entries = [_entry(node, shared_settings, overrides) for node in top["models"].items()]
             if not entries:
                 top["models"].refuse("models is an empty list")
+            for pattern, _ in overrides:
+                if not any(fnmatchcase(entry.model_id, pattern) for entry in entries):
+                    note(f"{top['overrides'].location}: overrides: no model matches {pattern!r}")
             include, exclude = _patterns(top, "include"), _patterns(top, "exclude")
             entries = list(select_entries(entries, include, exclude, str(path)))
     else:

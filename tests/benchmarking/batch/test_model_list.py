@@ -32,6 +32,13 @@ def test_text_lists_have_one_id_per_line_and_comments(listed):
     ]
 
 
+def test_an_override_that_no_model_matches_is_noted(listed, capsys):
+    text = "models: [gpt2]\noverrides:\n  - {match: 'gtp2*', launches: 2}\n  - {match: 'gpt*', launches: 3}\n"
+    (entry,) = listed(text)
+    assert entry.shared_settings["launches"] == 3
+    assert capsys.readouterr().err == "models.yaml:3: overrides: no model matches 'gtp2*'\n"
+
+
 def test_shared_overridden_and_per_model_settings_are_distinct(listed):
     text = """
 defaults: {profile: quick, tags: {suite: nightly}}
