@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -232,7 +233,7 @@ def _cache(folder: str | Path | None, *, is_lean: bool) -> Iterator[None]:
     """Inside, this is the folder of builds; with `is_lean`, builds made inside are deleted at the end."""
     with ExitStack() as stack:
         if folder is not None:
-            path = str(Path(folder).expanduser().absolute())
+            path = str(Path(os.path.expanduser(folder)).absolute())
             stack.enter_context(environment_variable(CACHE_VARIABLE, path))
         stack.enter_context(lean(is_lean=is_lean, say=_silent))
         yield

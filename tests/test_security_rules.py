@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from benchmarking.core.argument_types import database_file, folder_to_write
 from tests.helpers.paths import ROOT
 
 PACKAGES = ("benchmarking", "db", "visualize")
@@ -208,3 +209,17 @@ def narrows(test):
         case ast.Call(func=ast.Name(id="isinstance")):
             return True
     return False
+
+
+def test_a_path_after_the_name_of_an_unknown_user_is_no_crash():
+    """`Path.expanduser` raises RuntimeError for `~somebody/x`; `os.path.expanduser` leaves it as it is."""
+    found = [
+        f"{package}/{module}:{node.lineno}"
+        for package in PACKAGES
+        for module, tree in trees(package)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "expanduser"
+        if ast.unparse(node.func.value) != "os.path"
+    ]
+    assert found == []
+    assert folder_to_write("~no-such-user/x") == database_file("~no-such-user/x") == "~no-such-user/x"

@@ -214,7 +214,7 @@ def default_cache_dir() -> Path:
     """`$BENCHHOUSE_CACHE_DIR`, or the user's cache folder on this platform."""
     configured = os.environ.get(CACHE_VARIABLE)
     if configured:
-        return Path(configured).expanduser()
+        return Path(os.path.expanduser(configured))
     from platformdirs import user_cache_path
 
     return user_cache_path("benchhouse", appauthor=False)

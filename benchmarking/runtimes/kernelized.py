@@ -10,6 +10,7 @@ marked with it, as transformers marks its own classes for known versions of the 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -108,7 +109,7 @@ def _source(requested: Scalar | None) -> str:
     source = HUB if requested is None else str(requested)
     if _is_on_hub(source):  # even if a folder has this name: the worker takes it for the hub's
         return source
-    folder = Path(source).expanduser()
+    folder = Path(os.path.expanduser(source))
     if folder.is_dir():
         if not (folder / "build").is_dir():
             raise UsageError(f"kernel repository {source} has no folder `build` with kernels")

@@ -8,6 +8,7 @@ at the end. llama-cpp-python is driven token by token.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -101,7 +102,7 @@ class LlamaCpp(GenerativeEngine):
         options = _with_counted_layers(device, workload, options)
         mode = super().mode(device, workload, options)
         if (path := mode.get(common.LORA.name)) is not None:
-            adapter = Path(str(path)).expanduser()
+            adapter = Path(os.path.expanduser(str(path)))
             if adapter.is_dir():
                 raise UsageError(
                     f"--lora {path} is a folder: llama.cpp needs a GGUF file (from its convert_lora_to_gguf.py)"

@@ -6,6 +6,7 @@ computes a token while the previous one is read. Batches use the same loop here,
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -76,7 +77,7 @@ class Mlx(GenerativeEngine):
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
         if (adapter := mode.get(common.LORA.name)) is not None:
-            folder = Path(str(adapter)).expanduser()
+            folder = Path(os.path.expanduser(str(adapter)))
             if not all((folder / name).is_file() for name in (ADAPTER, ADAPTER_CONFIG)):
                 raise UsageError(f"--lora {folder}: expected an mlx-lm folder with {ADAPTER} and {ADAPTER_CONFIG}")
             if not isinstance(read_json(folder / ADAPTER_CONFIG, MAX_CONFIG_BYTES), dict):

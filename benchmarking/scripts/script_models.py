@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import time
@@ -153,7 +154,7 @@ def analyse_each(
     beside a measurement. `sequence` is a file with build stages. Raises UsageError for an invalid one, and for an
     unknown hash.
     """
-    stages = None if sequence is None else str(Path(sequence).expanduser().resolve())
+    stages = None if sequence is None else str(Path(os.path.expanduser(sequence)).resolve())
     if stages is not None and not Path(stages).is_file():
         raise UsageError(f"--sequence-file {sequence}: no such file: check the path")
     logs: list[str] = []  # those of scripts with one name in several folders are numbered
@@ -203,7 +204,7 @@ def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -
     named: dict[Path, tuple[str, ...]] = {}
     for word in words:
         name, separator, hashes = word.partition(HASHES)
-        path = (folder / name).expanduser()
+        path = Path(os.path.expanduser(folder / name))
         if not path.exists() and name in CACHE_ACTIONS:
             typed = as_typed("script")
             cache = f"{typed} cache" if typed == SCRIPTS["script"] else as_typed("cache")

@@ -115,7 +115,7 @@ def use_cache_dir(cache_dir: str | None, *, writes: bool = True) -> None:
     and cannot be written, if the command writes builds."""
     if cache_dir is None:
         return
-    path = Path(cache_dir).expanduser().absolute()
+    path = Path(os.path.expanduser(cache_dir)).absolute()
     if writes and not os.path.isdir(path / BUILDS):  # builds of another user can be read
         check_folder(path)
     os.environ[CACHE_VARIABLE] = str(path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
@@ -217,4 +218,4 @@ def _is_named(key: str, code: str | None, arguments: Mapping[str, object]) -> bo
     path = Path(code)
     # The file itself may be a link made by the owner of the folder; ".." and linked folders above it are resolved.
     place = path.resolve() if path.name == ".." else path.parent.resolve() / path.name
-    return place.is_relative_to(Path(folder).expanduser().resolve())
+    return place.is_relative_to(Path(os.path.expanduser(folder)).resolve())

@@ -201,11 +201,11 @@ def hub_cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of the hub's cache: $HF_HUB_CACHE, else hub in $HF_HOME, else in the user's cache."""
     for name in (HUB_CACHE, "HUGGINGFACE_HUB_CACHE"):
         if environment.get(name):
-            return Path(environment[name]).expanduser()
+            return Path(os.path.expanduser(environment[name]))
     if environment.get("HF_HOME"):
-        return Path(environment["HF_HOME"]).expanduser() / "hub"
+        return Path(os.path.expanduser(environment["HF_HOME"])) / "hub"
     cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "huggingface" / "hub"
+    return Path(os.path.expanduser(cache)) / "huggingface" / "hub"
 
 
 def cached_models(folder: Path) -> tuple[CachedModel, ...]:

@@ -213,7 +213,7 @@ def find_browser(environment: Mapping[str, str] | None = None, platform: str = s
     environment = os.environ if environment is None else environment
     configured = environment.get(BROWSER_VARIABLE)
     if configured:
-        path = Path(configured).expanduser()
+        path = Path(os.path.expanduser(configured))
         return path if path.is_file() else None
     return next((path for path in _candidates(environment, platform) if path.is_file()), None)
 
@@ -236,7 +236,7 @@ def _candidates(environment: Mapping[str, str], platform: str) -> Iterator[Path]
             yield Path(path)
     if platform == "darwin":
         for application in MACOS:
-            for folder in (Path("/Applications"), Path("~/Applications").expanduser()):
+            for folder in (Path("/Applications"), Path(os.path.expanduser("~/Applications"))):
                 yield folder / f"{application}.app" / "Contents" / "MacOS" / application
     if platform == "win32":
         for variable in WINDOWS_FOLDERS:

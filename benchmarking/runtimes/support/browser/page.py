@@ -174,7 +174,7 @@ def _source() -> str:
 
 def _configured_folder() -> Path | None:
     path = os.environ.get(FOLDER_VARIABLE)
-    return Path(path).expanduser() if path else None
+    return Path(os.path.expanduser(path)) if path else None
 
 
 PAGE = Path(__file__).resolve().parent / "assets"

@@ -10,6 +10,7 @@ The options are declared once, for all engines. An engine declares those it has,
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -166,7 +167,7 @@ class EngineSettings:
             ngram_lookup=number(NGRAM_LOOKUP) or 0,
             draft_tokens=number(DRAFT_TOKENS),
             has_prefix_cache=text(PREFIX_CACHE) == ON,
-            lora=None if (lora := text(LORA)) is None else Path(lora).expanduser(),
+            lora=None if (lora := text(LORA)) is None else Path(os.path.expanduser(lora)),
             quantization=text(QUANTIZATION),
             gpu_layers=number(GPU_LAYERS),
             split_mode=text(SPLIT_MODE) or SPLIT_MODE.values[0],
@@ -209,7 +210,7 @@ def checked_settings(options: tuple[Option, ...], mode: Mapping[str, Scalar]) ->
         if not is_off and (name == QUANTIZATION.name or defaults.get(name) != chosen):
             settings[name] = chosen
     shares(str(settings.get(TENSOR_SPLIT.name) or ""))
-    if (lora := settings.get(LORA.name)) is not None and not Path(str(lora)).expanduser().exists():
+    if (lora := settings.get(LORA.name)) is not None and not Path(os.path.expanduser(str(lora))).exists():
         raise UsageError(f"{LORA.flag} {lora}: no such file or folder")
     if DRAFT_MODEL.name in settings and NGRAM_LOOKUP.name in settings:
         raise UsageError("--draft-model and --ngram-lookup exclude each other: give only one of them")
