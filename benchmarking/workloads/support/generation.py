@@ -292,12 +292,28 @@ def main_tensor(output: Any) -> tuple[str, Any]:
 
 def non_finite(name: str, tensor: Any) -> str | None:
     """None, or how much of a tensor is NaN or infinite."""
-    finite = tensor.isfinite()
+    values = _plain(tensor)
+    finite = values.isfinite()
     if finite.all():
         return None
-    return f"NaN or Inf in {name}: {tensor.numel() - int(finite.sum())} of {tensor.numel()} values"
+    return f"NaN or Inf in {name}: {values.numel() - int(finite.sum())} of {values.numel()} values"
 
 
 def host_array(tensor: Any) -> Any:
-    """A floating-point tensor as a float32 numpy array."""
-    return tensor.detach().float().cpu().numpy()
+    """A tensor as a float32 numpy array; complex numbers as their two parts."""
+    values = _plain(tensor).detach()
+    return (torch.view_as_real(values) if values.is_complex() else values).float().cpu().numpy()
+
+
+def _plain(tensor: Any) -> Any:
+    """A tensor's values in a dense tensor whose type torch computes with: those that a sparse or nested tensor stores,
+    or that a quantized one stands for."""
+    if tensor.layout == torch.sparse_coo:
+        tensor = tensor._values()
+    elif tensor.is_mkldnn:
+        tensor = tensor.to_dense()
+    elif tensor.layout != torch.strided or tensor.is_nested:
+        tensor = tensor.values()
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor.resolve_conj()

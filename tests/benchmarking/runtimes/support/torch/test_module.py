@@ -95,6 +95,44 @@ def test_nan_in_the_output_is_a_problem():
     assert operation.problem(operation.run(ignore)) == "NaN or Inf in output: 1 of 2 values"
 
 
+OUTPUTS = {
+    "sparse": lambda x: x.to_sparse(),
+    "sparse rows": lambda x: x.to_sparse_csr(),
+    "oneDNN": lambda x: x.to_mkldnn(),
+    "nested": lambda x: torch.nested.nested_tensor([x[0], x[1]]),
+    "jagged": lambda x: torch.nested.nested_tensor([x[0], x[1, :1]], layout=torch.jagged),
+    "8-bit floats": lambda x: x.to(torch.float8_e4m3fn),
+    "complex": lambda x: torch.complex(torch.ones_like(x), x).conj(),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_tensors_of_every_kind_are_checked_and_compared(kind):
+    class Gives(torch.nn.Module):
+        def forward(self, x):
+            return OUTPUTS[kind](x)
+
+    def operation(last):
+        return ModuleSession(Gives(), torch.tensor([[float(last), 2.0], [3.0, 4.0]])).operation(Point(batch_size=2))
+
+    one, other, broken = operation(1), operation(1.5), operation("nan")
+    assert one.problem(one.run(ignore)) is None
+    assert "NaN or Inf in output: 1 of" in broken.problem(broken.run(ignore))
+    (array,), (another,) = (each.arrays(each.run(ignore)).values() for each in (one, other))
+    assert array.dtype == another.dtype == "float32"
+    assert (array != another).sum() == 1
+
+
+def test_quantized_outputs_are_what_their_integers_stand_for():
+    class Gives(torch.nn.Module):
+        def forward(self, x):
+            return torch.quantize_per_tensor(x, 0.5, 0, torch.qint8)
+
+    operation = ModuleSession(Gives(), torch.ones(2, 2)).operation(Point(batch_size=2))
+    assert operation.problem(operation.run(ignore)) is None
+    assert operation.arrays(operation.run(ignore))["output"].tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
 def test_an_output_without_tensors_has_nothing_to_check():
     class Says(torch.nn.Module):
         def forward(self, x):
