@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import torch
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, UsageError, memory_errors
 from benchmarking.core.records import Device, Point
 from benchmarking.runtimes.eager import PLUGIN
-from benchmarking.runtimes.support.torch import model_loading, torch_runtime, torch_settings
+from benchmarking.runtimes.support.torch import model_loading, torch_settings
 from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=2, sequence_length=16)
@@ -54,9 +55,7 @@ def test_a_workload_without_a_family_is_not_supported():
 
 def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch):
     assert PLUGIN.missing() is None
-    monkeypatch.setattr(
-        torch_runtime.importlib.util, "find_spec", lambda name: None if name == "transformers" else object()
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "transformers" else object())
     assert PLUGIN.missing() == 'not installed: transformers: pip install "benchhouse[measure]"'
 
 

@@ -24,7 +24,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Option, Runtime
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, first_line, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import are_all_assumed, how_to_install, version_of
+from benchmarking.core.plugins import are_all_assumed, how_to_install, is_installed, version_of
 from benchmarking.core.records import Cell, Device, Json, Precision, Scalar
 from benchmarking.devices.support.host import host_facts, int_fact
 from benchmarking.devices.support.ort_providers import OrtProvider
@@ -54,7 +54,7 @@ class OrtRuntime(Runtime):
     needs_no_torch = True
 
     def missing(self) -> str | None:
-        if importlib.util.find_spec("onnxruntime") is None:
+        if not is_installed("onnxruntime"):
             return f"not installed: onnxruntime: {how_to_install()}"
         return graphs.missing()
 

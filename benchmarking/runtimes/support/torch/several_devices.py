@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib
-import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any
 from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Stage
 from benchmarking.core.errors import UnsupportedError, memory_errors
 from benchmarking.core.lazy_modules import np, torch
+from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.handles import SEPARATOR, combine_readings, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
@@ -49,7 +49,7 @@ def why_not(device: Device, workload: Workload, precision: Precision) -> str | N
 
 def check(placement: object, workload: Workload) -> None:
     """Raise UnsupportedError if a placement is not possible for a workload; None means no placement."""
-    if placement == SHARDED and importlib.util.find_spec("accelerate") is None:
+    if placement == SHARDED and not is_installed("accelerate"):
         raise UnsupportedError("placement sharded needs accelerate: pip install accelerate")
     family = family_named(workload.family)
     if placement == REPLICAS and (family is None or not family.can_split_batch):

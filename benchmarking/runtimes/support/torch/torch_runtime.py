@@ -5,7 +5,6 @@ The default runtime calls the model as loaded; others then change the model or h
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any
 from benchmarking.core.contracts import EXAMPLE_TEXT, Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.plugins import has, how_to_install, kind_of, names_with
+from benchmarking.core.plugins import has, how_to_install, is_installed, kind_of, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.binding import binding_lines
 from benchmarking.devices.support.handles import parts
@@ -74,7 +73,7 @@ class TorchRuntime(Runtime):
         return TorchSession(loaded)
 
     def missing(self) -> str | None:
-        absent = [name for name in self.packages if importlib.util.find_spec(name) is None]
+        absent = [name for name in self.packages if not is_installed(name)]
         return f"not installed: {', '.join(absent)}: {how_to_install(*absent)}" if absent else None
 
     def why_not_on(self, device: Device) -> str | None:
