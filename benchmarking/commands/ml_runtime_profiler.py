@@ -287,7 +287,9 @@ class MLRuntimeProfiler:
 
 def _name(profile: Profile) -> str:
     """The common part of a profile's file names. The end of the id keeps profiles of the same second apart."""
-    return f"{spool.file_name(profile.run.cell, profile.run.started_at)}_{profile.profile_id[-8:]}"
+    run = profile.run
+    name = spool.file_name(run.cell, run.started_at, is_anonymous=not run.provenance.host)
+    return f"{name}_{profile.profile_id[-8:]}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

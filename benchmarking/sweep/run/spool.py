@@ -116,7 +116,7 @@ class PartialRun:
             "version": PARTIAL_VERSION,
             "plan": redacted(to_json(plan), anonymous=plan.is_anonymous),
         }
-        name = file_name(plan.cell, plan.started_at)
+        name = file_name(plan.cell, plan.started_at, is_anonymous=plan.is_anonymous)
         paths = (folder / f"{name}{ending}{PARTIAL_SUFFIX}" for ending in journal.endings())
         held = journal.create(paths, header, lambda path: not cls(path).final_path.exists())
         created = cls(held.path)
@@ -284,14 +284,15 @@ def safe_part(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.")
 
 
-def file_name(cell: Cell, started_at: str) -> str:
+def file_name(cell: Cell, started_at: str, *, is_anonymous: bool = False) -> str:
     """The name of a file about a cell, without an ending: model, device, runtime, precision and time."""
+    model_id = redacted(cell.workload.model_id, anonymous=True) if is_anonymous else cell.workload.model_id
     stamp = re.sub(r"[-:]", "", started_at.split(".")[0].removesuffix("Z")) + "Z"
-    parts = (cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision, stamp)
+    parts = (model_id, cell.device.selector, cell.runtime, cell.precision, stamp)
     model, *others = map(safe_part, parts)
     room = MAX_NAME_LENGTH - sum(len(other) + 1 for other in others)
     if len(model) > room:
-        digest = hashlib.sha256(cell.workload.model_id.encode()).hexdigest()[:8]
+        digest = hashlib.sha256(model_id.encode()).hexdigest()[:8]
         model = f"{model[: room - 9]}-{digest}"
     return "_".join((model, *others))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+import shutil
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,15 @@ def test_anonymous_runs_omit_host_and_user_and_keep_their_series(tmp_path, capsy
         sql = "SELECT count(DISTINCT series_id) AS series, count(DISTINCT hardware_id) AS machines, count(*) AS runs"
         (row,) = warehouse.query(f"{sql} FROM all_results").dicts()
     assert row == {"series": 1, "machines": 1, "runs": 2}
+
+
+def test_the_file_of_an_anonymous_run_has_no_user_in_its_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "ann-of-the-lab")
+    folder = shutil.copytree(model_at_home(tmp_path), tmp_path / "scratch" / "ann-of-the-lab" / "bert")
+    arguments = ["--model-id", str(folder), *GIVEN[2:], "--weights", "random", "--save", "--quiet", "--anonymous"]
+    assert run_hardware_benchmark.main(arguments) == 0
+    (path,) = (tmp_path / "benchmark_results").glob("*.json")
+    assert path.name.endswith("-scratch-user-bert_null_null_float32_" + path.name.rpartition("_")[2])
 
 
 def test_manifest_paths_are_restored(null_track, tmp_path):
