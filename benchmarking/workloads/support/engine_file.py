@@ -173,7 +173,9 @@ def _describe_gguf(path: Path) -> Description:
     if not isinstance(vocabulary, int) or not vocabulary:
         # llama.cpp's server reads the vocabulary unchecked and aborts without one.
         raise FormatError(f"{path} has no vocabulary, without which llama.cpp's server crashes: convert it again")
-    if not header.tensors:
+    parts = header.metadata.get("split.count")
+    has_others = isinstance(parts, int) and parts > 1  # the first of several files may leave all weights to the others
+    if not header.tensors and not has_others:
         raise FormatError(f"{path} has a vocabulary but no weights: give the model's own file")
     quantization = header.quantization
     return {

@@ -284,11 +284,25 @@ def test_model_of_ctranslate2_without_weights_is_refused(tmp_path):
     assert "it has no weights" in refusal(tmp_path / "model")
 
 
-def test_gguf_file_of_a_vocabulary_alone_is_refused(tmp_path):
+def write_vocabulary(path, parts):
+    """A GGUF file with a vocabulary and no tensors, the first of so many parts."""
+
     def text(value):
         return struct.pack("<Q", len(value)) + value.encode()
 
     architecture = text("general.architecture") + struct.pack("<I", 8) + text("llama")
     vocabulary = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b")
-    (tmp_path / "vocabulary.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + architecture + vocabulary)
+    count = text("split.count") + struct.pack("<IH", 2, parts)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 3) + architecture + vocabulary + count)
+
+
+@pytest.mark.parametrize("parts", [0, 1])
+def test_gguf_file_of_a_vocabulary_alone_is_refused(tmp_path, parts):
+    write_vocabulary(tmp_path / "vocabulary.gguf", parts)
     assert "has a vocabulary but no weights" in refusal(tmp_path / "vocabulary.gguf")
+
+
+def test_first_part_of_a_gguf_file_may_leave_all_weights_to_the_others(tmp_path):
+    """`llama-gguf-split --no-tensor-first-split` writes it, and llama.cpp loads the other parts with it."""
+    write_vocabulary(tmp_path / "m-00001-of-00002.gguf", 2)
+    assert resolve(str(tmp_path / "m-00001-of-00002.gguf")).vocab_size == 2
