@@ -316,4 +316,6 @@ def _plain(tensor: Any) -> Any:
         tensor = tensor.values()
     if tensor.is_quantized:
         return tensor.dequantize()
-    return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor.resolve_conj()
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        return tensor.float()
+    return tensor.resolve_conj().resolve_neg()

@@ -235,7 +235,8 @@ class ModuleSession(Session):
         self.weights_bytes: int | None = weights_bytes(module)
         self.parameter_count: int | None = parameter_count(module)
         self._module = module
-        self._was_training = {part: part.training for part in module.modules()}
+        # A frozen part of TorchScript has no mode.
+        self._was_training = {part: part.training for part in module.modules() if hasattr(part, "training")}
         self._positional, self._named = arguments_of(inputs)
         devices = {parameter.device for parameter in module.parameters()}
         if len(devices) > 1:
@@ -273,7 +274,7 @@ class ModuleSession(Session):
         return replace(workload, config=config, config_hash=canonical_hash(config))
 
     def close(self) -> None:
-        self._module.train(self._was_training[self._module])
+        self._module.train(self._was_training.get(self._module, False))
         for part, was_training in self._was_training.items():  # a part may have been in another mode than the module
             part.training = was_training
 

@@ -58,6 +58,13 @@ def test_a_frozen_part_of_a_training_module_stays_frozen():
     assert (net.training, net.linear.training, net.dropout.training) == (True, True, False)
 
 
+def test_frozen_torchscript_in_a_module_has_no_mode_to_restore():
+    frozen = torch.jit.freeze(torch.jit.script(torch.nn.Linear(4, 4).eval()))
+    net = torch.nn.Sequential(frozen)
+    ModuleSession(net, torch.ones(1, 4)).close()
+    assert net.training
+
+
 def test_weight_and_class_are_read_from_the_module():
     session = ModuleSession(Net(), torch.ones(1, 4))
     assert (session.weights_bytes, session.parameter_count) == (40, 10)
@@ -103,6 +110,7 @@ OUTPUTS = {
     "jagged": lambda x: torch.nested.nested_tensor([x[0], x[1, :1]], layout=torch.jagged),
     "8-bit floats": lambda x: x.to(torch.float8_e4m3fn),
     "complex": lambda x: torch.complex(torch.ones_like(x), x).conj(),
+    "imaginary": lambda x: torch.complex(torch.ones_like(x), x).conj().imag,
 }
 
 
