@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 WIDTH, LAYERS, HEADS, INNER, VOCABULARY, CONTEXT = 64, 2, 4, 128, 512, 512
 
 
-def write_model(path: Path) -> None:
-    """A GGUF file of 0.2 million values, with a vocabulary of words that prompts of text are made of."""
+def write_model(path: Path, **parts: Any) -> None:
+    """A GGUF file of 0.2 million values, with a vocabulary of words that prompts of text are made of; in parts as
+    GGUFWriter takes them."""
     import gguf
 
     chance = np.random.default_rng(0)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "llama", **parts)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS)

@@ -32,7 +32,7 @@ from benchmarking.workloads.support.engine_folder import (
     positive_integer,
 )
 from benchmarking.workloads.support.families import family_of, task_of
-from benchmarking.workloads.support.gguf_file import HeaderReader, precision_of, read_gguf
+from benchmarking.workloads.support.gguf_file import HeaderReader, precision_of, read_gguf_model
 from benchmarking.workloads.support.weights import tensor_shapes, weight_files
 
 MODEL = "model.bin"
@@ -164,7 +164,7 @@ GGUF_MODEL_TYPES: Mapping[str, str] = {
 
 
 def _describe_gguf(path: Path) -> Description:
-    header = read_gguf(path)
+    header, files = read_gguf_model(path)
     if not header.architecture:
         raise FormatError(f"{path} is not a model: it names no architecture (it may be an adapter or a projector)")
     if str(header.metadata.get("general.type", "model")) != "model":
@@ -173,9 +173,7 @@ def _describe_gguf(path: Path) -> Description:
     if not isinstance(vocabulary, int) or not vocabulary:
         # llama.cpp's server reads the vocabulary unchecked and aborts without one.
         raise FormatError(f"{path} has no vocabulary, without which llama.cpp's server crashes: convert it again")
-    parts = header.metadata.get("split.count")
-    has_others = isinstance(parts, int) and parts > 1  # the first of several files may leave all weights to the others
-    if not header.tensors and not has_others:
+    if not header.tensors:
         raise FormatError(f"{path} has a vocabulary but no weights: give the model's own file")
     quantization = header.quantization
     return {
@@ -186,7 +184,7 @@ def _describe_gguf(path: Path) -> Description:
         "weights_bytes": header.weights_bytes,
         "quantization": quantization,
         "precision": precision_of(quantization),
-        "files": [path.name],
+        "files": [file.name for file in files],
     }
 
 

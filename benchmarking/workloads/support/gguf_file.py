@@ -11,6 +11,7 @@ import os
 import re
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from io import BufferedReader
 from math import prod
 from pathlib import Path
@@ -176,6 +177,32 @@ def read_gguf(path: Path) -> Gguf:
     UnreadableError."""
     with open_regular(path) as file:
         return _Reader(file, path).read()
+
+
+def read_gguf_model(path: Path) -> tuple[Gguf, tuple[Path, ...]]:
+    """The header of a model with the tensors of all its files, and these files: llama.cpp loads the other parts of a
+    split model with the first, by their names. Raises FormatError and UnreadableError, also for a part."""
+    first = read_gguf(path)
+    count, number = first.metadata.get("split.count"), first.metadata.get("split.no")
+    if not isinstance(count, int) or count < 2:
+        return first, (path,)
+    if number:
+        raise FormatError(f"{path} is part {number} of a model in {count} files, counted from 0: give the first file")
+    ending = f"-00001-of-{count:05d}.gguf"
+    if not path.name.endswith(ending):
+        raise FormatError(
+            f"{path} is the first of {count} files of a model, which llama.cpp finds by their names: its own must end "
+            f"in {ending}"
+        )
+    name = path.name.removesuffix(ending)
+    files = [path]
+    tensors = list(first.tensors)
+    for part in range(2, count + 1):
+        files.append(path.with_name(f"{name}-{part:05d}-of-{count:05d}.gguf"))
+        if not files[-1].is_file():
+            raise FormatError(f"{files[-1]} is missing: the model in {path.name} has {count} files")
+        tensors += read_gguf(files[-1]).tensors
+    return replace(first, tensors=tuple(tensors)), tuple(files)
 
 
 class HeaderReader:

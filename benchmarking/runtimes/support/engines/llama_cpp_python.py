@@ -34,7 +34,7 @@ from benchmarking.core.records import Device, Json, Point
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.host import is_software
 from benchmarking.runtimes.support.engines import engine_session as common
-from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
+from benchmarking.workloads.support.gguf_file import TYPES, read_gguf, read_gguf_model
 
 BACKENDS = {
     "nvidia": ("CUDA", "Vulkan"),
@@ -316,7 +316,7 @@ class LlamaModel(common.EngineModel):
     """What both libraries share: the sizes in the file's header, and room for the longest point."""
 
     def __init__(self, file: Path, settings: common.EngineSettings, points: Sequence[Point]) -> None:
-        header = read_gguf(file)
+        header, files = read_gguf_model(file)
         self.weights_bytes: int | None = header.weights_bytes
         self.parameter_count: int | None = header.parameter_count
         self.settings = settings
@@ -329,7 +329,7 @@ class LlamaModel(common.EngineModel):
             kinds[tensor.type.name] = kinds.get(tensor.type.name, 0) + tensor.values
         self.header: dict[str, Json] = {
             "parameters_by_dtype": dict[str, Json](sorted(kinds.items())),
-            "model_size_bytes": file.stat().st_size,
+            "model_size_bytes": sum(part.stat().st_size for part in files),
             "gguf_architecture": header.architecture,
             "quantized_type": header.quantization,
         }

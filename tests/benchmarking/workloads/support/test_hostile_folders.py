@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmarking.workloads.support import families
 from benchmarking.workloads.support.configuration import check_config, without_code
 from benchmarking.workloads.support.footprint import min_parameter_count
 from benchmarking.workloads.support.resolve import resolve
+from tests.helpers.llama_server import write_model
 
 TINY = {
     "model_type": "bert",
@@ -284,25 +286,28 @@ def test_model_of_ctranslate2_without_weights_is_refused(tmp_path):
     assert "it has no weights" in refusal(tmp_path / "model")
 
 
-def write_vocabulary(path, parts):
-    """A GGUF file with a vocabulary and no tensors, the first of so many parts."""
-
+def test_gguf_file_of_a_vocabulary_alone_is_refused(tmp_path):
     def text(value):
         return struct.pack("<Q", len(value)) + value.encode()
 
     architecture = text("general.architecture") + struct.pack("<I", 8) + text("llama")
     vocabulary = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b")
-    count = text("split.count") + struct.pack("<IH", 2, parts)
-    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 3) + architecture + vocabulary + count)
-
-
-@pytest.mark.parametrize("parts", [0, 1])
-def test_gguf_file_of_a_vocabulary_alone_is_refused(tmp_path, parts):
-    write_vocabulary(tmp_path / "vocabulary.gguf", parts)
+    (tmp_path / "vocabulary.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + architecture + vocabulary)
     assert "has a vocabulary but no weights" in refusal(tmp_path / "vocabulary.gguf")
 
 
-def test_first_part_of_a_gguf_file_may_leave_all_weights_to_the_others(tmp_path):
-    """`llama-gguf-split --no-tensor-first-split` writes it, and llama.cpp loads the other parts with it."""
-    write_vocabulary(tmp_path / "m-00001-of-00002.gguf", 2)
-    assert resolve(str(tmp_path / "m-00001-of-00002.gguf")).vocab_size == 2
+@pytest.mark.parametrize("is_first_small", [False, True])
+def test_a_model_in_several_gguf_files_has_the_weights_of_all(tmp_path, is_first_small):
+    """llama.cpp loads the other files with the first, which may have no weights at all."""
+    write_model(tmp_path / "whole.gguf")
+    write_model(tmp_path / "m.gguf", split_max_tensors=8, small_first_shard=is_first_small)
+    first, second, *_, last = sorted(tmp_path.glob("m-*.gguf"))
+    whole, split = resolve(str(tmp_path / "whole.gguf")), resolve(str(first))
+    assert split.parameter_count == whole.parameter_count
+    assert split.config["weights_bytes"] == whole.config["weights_bytes"]
+    assert len(split.config["files"]) == len(list(tmp_path.glob("m-*.gguf"))) > 2
+    assert "is part 1 of a model" in refusal(second)
+    renamed = shutil.copy(first, tmp_path / "renamed.gguf")
+    assert "its own must end in -00001-of-0000" in refusal(renamed)
+    last.unlink()
+    assert f"{last} is missing" in refusal(first)
