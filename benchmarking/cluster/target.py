@@ -270,13 +270,17 @@ class ClusterMachine(Machine):
         return super().environment | Readings(values={CLUSTER: self._name})
 
     def hardware(self, device: Device) -> Hardware:
-        return self._offer_of(device).hardware
+        found = self._offer_of(device)
+        return super().hardware(device) if found is None else found.hardware
 
     def free_memory(self, device: Device) -> Readings:
-        return self._offer_of(device).free
+        found = self._offer_of(device)
+        return super().free_memory(device) if found is None else found.free
 
-    def _offer_of(self, device: Device) -> OfferedDevice:
-        if (found := self._offered.get(device.selector)) is None:  # several devices as one
+    def _offer_of(self, device: Device) -> OfferedDevice | None:
+        """None for an absent device, whose points are skipped. Raises UnsupportedError for several devices as one."""
+        found = self._offered.get(device.selector)
+        if found is None and device.found:
             raise UnsupportedError(
                 f"--device {device.selector}: a worker measures on one device at a time: run this on its machine itself"
             )

@@ -266,6 +266,13 @@ def test_several_devices_as_one_are_refused_before_anything_is_measured():
             fact(both)
 
 
+def test_a_device_that_no_worker_has_is_skipped_if_that_is_asked_for():
+    machine = ClusterMachine(offers_of({"one": None}), "scripted")
+    request = Request(model_id="tiny-bert", device="cuda", settings=settings("quick"), skip_unsupported=True)
+    (why_not,) = set(plan_cell(request, uuid7(), machine=machine).skipped.values())
+    assert "no worker of scripted has one" in why_not
+
+
 def test_a_quality_that_was_measured_before_is_not_measured_again(tmp_path):
     class Sent(ScriptedCluster):
         def submit(self, attempt, order, address, selector):
