@@ -256,13 +256,15 @@ def unfinished(folder: Path) -> Sequence[PartialRun]:
 
 
 def readable(files: Sequence[PartialRun], report: Callable[[StorageError], None]) -> list[tuple[PartialRun, CellPlan]]:
-    """The files with their plans; of one that cannot be read, which stays as it is, the error is reported."""
+    """The files with their plans; of one that cannot be read, which stays as it is, the error is reported. One that
+    another process has finished in the meantime is left out."""
     found = []
     for file in files:
         try:
             found.append((file, file.read().plan))
         except StorageError as error:
-            report(error)
+            if os.path.lexists(file.path):
+                report(error)
     return found
 
 

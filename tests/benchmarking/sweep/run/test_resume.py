@@ -260,6 +260,14 @@ def test_a_damaged_file_does_not_keep_the_other_runs_from_being_finished(theirs,
     assert [path.name for path in theirs.glob("*.partial.jsonl")] == [damaged.name]
 
 
+def test_a_file_that_another_process_has_finished_is_no_damaged_one(theirs):
+    left = spool.PartialRun.create(theirs, null_plan())
+    left.release()
+    errors = []
+    (found,) = spool.readable([spool.PartialRun(theirs / "finished.partial.jsonl"), left], errors.append)
+    assert (found[0], errors) == (left, [])
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
