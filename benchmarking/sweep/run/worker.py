@@ -130,7 +130,7 @@ def skipped(job: Job, point: Point, why: str) -> Measurement:
     elif workload.source == "module":
         how = "to measure it: --iterations 1 in benchhouse script, or iterations=1 in benchmark_model"
     else:
-        from benchmarking.workloads.support.graph_file import DIMENSIONS, VALUES, is_graph_file
+        from benchmarking.workloads.support.graph_file import DIMENSIONS, FILE, VALUES, is_graph_file
 
         chosen: Mapping[str, Any] = workload.config if is_graph_file(workload) else {}
         declared = plugins.runtime(cell.runtime).declared_options
@@ -149,6 +149,7 @@ def skipped(job: Job, point: Point, why: str) -> Measurement:
         words = [word for flag, value in flags if value is not None for word in (flag, str(value))]
         words += ["--cold-cache"] if job.settings.cold_cache else []
         how = f"to measure it: benchhouse run {shlex.join(words)} --save"
+        how += ", with the same --inputs" if FILE in chosen else ""
     now = utc_now()
     return Measurement(
         point=point,

@@ -158,6 +158,17 @@ def test_the_command_of_a_skipped_point_has_all_that_tells_its_series_apart():
     for words in ("--num-threads 2 --attention eager ", "--batch-sizes 1 --image-sizes 384 ", "--cold-cache"):
         assert words in error
     assert "chosen" not in error
+    assert "--inputs" not in error
+
+
+def test_the_command_of_a_skipped_point_of_a_graph_file_has_its_inputs():
+    cell = make_run().cell
+    config = {"dims": {"n": 3}, "input_values": {"rate": 2}, "inputs_file": {"sha256": "0"}}
+    cell = replace(cell, workload=replace(cell.workload, source="file", family=None, config=config))
+    job = Job(cell=cell, launch=0, points=POINTS[:1], settings=QUICK)
+    error = skipped(job, POINTS[0], "the budget is spent").error
+    assert " --dim n=3 --input rate=2 " in error
+    assert error.endswith(" --save, with the same --inputs")
 
 
 def test_constant_overhead_is_not_attributed_to_calls(monkeypatch):
