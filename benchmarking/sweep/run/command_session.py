@@ -174,7 +174,7 @@ def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> I
     files = [
         file
         for file, plan in spool.readable(spool.unfinished(output_dir), errors.append)
-        if of_model in (None, plan.cell.workload.model_id)
+        if of_model in (None, redacted_path(plan.cell.workload.model_id))  # which is read with the home folder
     ]
     with spool.held(files) as left:
         if errors and not left:

@@ -25,7 +25,7 @@ from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import Machine, check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import journal, spool, supervisor
-from benchmarking.sweep.run.command_session import Executor, Show, finish_run, run_plans
+from benchmarking.sweep.run.command_session import Executor, Show, finish_run, run_plans, unfinished
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep, sweep_one_launch
 from db import setup_benchmark_db
@@ -258,6 +258,22 @@ def test_a_damaged_file_does_not_keep_the_other_runs_from_being_finished(theirs,
     (finished,) = theirs.glob("*.json")
     assert json.loads(finished.read_text())["run_id"] == plan.run_id
     assert [path.name for path in theirs.glob("*.partial.jsonl")] == [damaged.name]
+
+
+def test_a_run_of_a_model_in_the_home_folder_is_resumed_by_its_name(theirs, monkeypatch):
+    monkeypatch.setenv("HOME", str(theirs))
+    plan = null_plan()
+    workload = dataclasses.replace(plan.cell.workload, model_id="~/model")  # as it is stored
+    cell = dataclasses.replace(plan.cell, workload=workload)
+    spool.PartialRun.create(theirs, dataclasses.replace(plan, cell=cell)).release()
+    for model_id in ("~/model", str(theirs / "model")):
+        with unfinished(theirs, model_id, on_cluster=False) as files:
+            assert len(files) == 1
+    with (
+        pytest.raises(UsageError, match="no unfinished run of ~/other"),
+        unfinished(theirs, "~/other", on_cluster=False),
+    ):
+        pass
 
 
 def test_a_file_that_another_process_has_finished_is_no_damaged_one(theirs):
