@@ -14,7 +14,7 @@ from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import device_named, runtime_of_device_alias
-from benchmarking.core.records import PRECISIONS, Precision, Run, Workload
+from benchmarking.core.records import PRECISIONS, Cell, Precision, Run, Workload
 from benchmarking.core.text import counted, number, size_text
 from benchmarking.devices.support.select import check_known, select
 from benchmarking.scripts import states
@@ -125,8 +125,8 @@ class Models:
 
     def keep(self, run: Run) -> None:
         """Add a finished run to the saved state of its model. A cluster may continue points as a run of their own."""
-        of_model = [one for one in self.plans if one.cell.workload.config_hash == run.cell.workload.config_hash]
-        plan = next((one for one in of_model if one.run_id == run.run_id), of_model[0])
+        plan = next((one for one in self.plans if one.run_id == run.run_id), None)
+        plan = plan or next(one for one in self.plans if _identity(one.cell) == _identity(run.cell))
         self._keep(states.with_run(self._state_of(plan), plan, run))
 
     def _state_of(self, plan: CellPlan) -> states.ScriptState:
@@ -135,6 +135,13 @@ class Models:
     def _keep(self, state: states.ScriptState) -> None:
         self._by_name[state.name] = state
         states.write(state)
+
+
+def _identity(cell: Cell) -> tuple[str | None, ...]:
+    """What tells the cells of a command apart. Models of one class and with the same inputs differ in their revision
+    only."""
+    workload = cell.workload
+    return workload.config_hash, workload.revision, cell.runtime, cell.device.selector, cell.precision
 
 
 def analyse_each(

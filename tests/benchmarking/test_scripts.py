@@ -756,14 +756,18 @@ def test_a_model_that_cannot_run_does_not_take_the_others_of_its_script_with_it(
 
 def test_what_a_cluster_continues_as_a_run_of_its_own_is_in_the_state_of_its_model(found):
     analysis = found("two_models")
-    module = analysis.modules[0]
-    models = script_models.Models(analyses=(replace(analysis, chosen=(module.number,)),))
+    first = analysis.modules[0]
+    second = replace(first, number=first.number + 1, hash="f" * len(first.hash))  # of one class, with the same inputs
+    both = replace(analysis, modules=(first, second), chosen=(first.number, second.number))
+    models = script_models.Models(analyses=(both,))
     request = Request(model_id="", settings=PROFILES["quick"])
-    (plan,) = models.plan(script_models.Selection(devices=("cpu",)), request, "session", print)
+    selection = script_models.Selection(devices=("cpu",), runtimes=("eager", "compiled"))
+    plan = models.plan(selection, request, "session", print)[-1]
     run = make_run()
     models.keep(replace(run, cell=plan.cell))
-    state = states.find(states.build_name(SCRIPTS / "two_models.py", module))
+    state = states.find(states.build_name(SCRIPTS / "two_models.py", second))
     assert {result.run_id for result in state.results} == {run.run_id}
+    assert [engine.runtime for engine in state.engines] == ["compiled"]
 
 
 def test_a_build_only_runtime_is_refused_unless_only_builds_are_requested(monkeypatch):
