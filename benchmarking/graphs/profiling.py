@@ -213,7 +213,7 @@ def breakdown(
         operators=operators,
         metrics=metrics,
         missing={name: why_not for name in names if name not in metrics},
-        details={"matched_share": matched / in_nodes if in_nodes else 0.0},
+        details={"matched_share": matched / in_nodes} if in_nodes else {},
     )
 
 

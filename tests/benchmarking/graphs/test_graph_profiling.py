@@ -133,6 +133,7 @@ def test_times_of_nodes_add_up_to_modules_and_the_rest_is_outside_of_operators(o
     assert (layer.inclusive_ms, layer.inclusive_samples_ms) == (6.0, (3.0, 9.0))
     assert found.metrics == {"operator_calls": 3.0, "outside_operators_ms": 1.5}
     assert found.details == {"matched_share": pytest.approx(6 / 7)}
+    assert breakdown([[]], [5.0], origins).details == {}, "without nodes, none is unmatched"
 
 
 def test_mean_call_has_no_samples(origins):
