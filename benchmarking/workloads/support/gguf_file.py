@@ -183,11 +183,11 @@ def read_gguf_model(path: Path) -> tuple[Gguf, tuple[Path, ...]]:
     """The header of a model with the tensors of all its files, and these files: llama.cpp loads the other parts of a
     split model with the first, by their names. Raises FormatError and UnreadableError, also for a part."""
     first = read_gguf(path)
-    count, number = first.metadata.get("split.count"), first.metadata.get("split.no")
+    count = first.metadata.get("split.count")
     if not isinstance(count, int) or count < 2:
         return first, (path,)
-    if number:
-        raise FormatError(f"{path} is part {number} of a model in {count} files, counted from 0: give the first file")
+    if first.metadata.get("split.no"):
+        raise FormatError(f"{path} is not the first of the {count} files of a model: give the first")
     ending = f"-00001-of-{count:05d}.gguf"
     if not path.name.endswith(ending):
         raise FormatError(

@@ -306,7 +306,7 @@ def test_a_model_in_several_gguf_files_has_the_weights_of_all(tmp_path, is_first
     assert split.parameter_count == whole.parameter_count
     assert split.config["weights_bytes"] == whole.config["weights_bytes"]
     assert len(split.config["files"]) == len(list(tmp_path.glob("m-*.gguf"))) > 2
-    assert "is part 1 of a model" in refusal(second)
+    assert "is not the first of the" in refusal(second)
     renamed = shutil.copy(first, tmp_path / "renamed.gguf")
     assert "its own must end in -00001-of-0000" in refusal(renamed)
     last.unlink()
