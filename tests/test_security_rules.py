@@ -103,6 +103,15 @@ def trees(package):
         yield path.relative_to(ROOT / package).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
+def nodes(kind):
+    """(place, node) of each node of a kind in the packages."""
+    for package in PACKAGES:
+        for module, tree in trees(package):
+            for node in ast.walk(tree):
+                if isinstance(node, kind):
+                    yield f"{package}/{module}:{node.lineno}", node
+
+
 def is_own(value):
     """Whether the expression is a constant, made by `quoted` or `literal`, or joined from these."""
     match value:
@@ -192,14 +201,7 @@ def test_templates_of_statements_are_filled_with_names_of_ours():
 
 def test_asserts_only_narrow_types():
     """Python may run without asserts (-O): none may check what comes from a user, a file or another program."""
-    found = [
-        f"{package}/{module}:{node.lineno}: {ast.unparse(node)}"
-        for package in PACKAGES
-        for module, tree in trees(package)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assert) and not narrows(node.test)
-    ]
-    assert found == []
+    assert [f"{place}: {ast.unparse(node)}" for place, node in nodes(ast.Assert) if not narrows(node.test)] == []
 
 
 def narrows(test):
@@ -213,13 +215,6 @@ def narrows(test):
 
 def test_a_path_after_the_name_of_an_unknown_user_is_no_crash():
     """`Path.expanduser` raises RuntimeError for `~somebody/x`; `os.path.expanduser` leaves it as it is."""
-    found = [
-        f"{package}/{module}:{node.lineno}"
-        for package in PACKAGES
-        for module, tree in trees(package)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "expanduser"
-        if ast.unparse(node.func.value) != "os.path"
-    ]
-    assert found == []
+    used = [(place, ast.unparse(node)) for place, node in nodes(ast.Attribute) if node.attr == "expanduser"]
+    assert [use for use in used if use[1] != "os.path.expanduser"] == []
     assert folder_to_write("~no-such-user/x") == database_file("~no-such-user/x") == "~no-such-user/x"

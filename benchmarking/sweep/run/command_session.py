@@ -186,8 +186,8 @@ def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> I
             if not file.final_path.exists():
                 check_location(file.read().plan, str(file.path), on_cluster=on_cluster)
         yield left
-    for error in errors:
-        raise error
+    if errors:
+        raise errors[0]
 
 
 def resume(
