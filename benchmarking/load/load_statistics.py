@@ -134,7 +134,8 @@ class Posterior:
             np.array(one, float) for one in zip(*((look.requests, look.outside) for look in looks), strict=True)
         )
         spread = np.array([look.spread for look in looks])
-        deviance, in_queue = _deviance(rates, n, outside, np.exp(self._logs), slopes, allowed)
+        grid = np.exp(self._logs), slopes, allowed
+        lines = [_deviance(*look, *grid) for look in zip(rates, n, outside, strict=True)]
         alone = np.minimum(allowed * np.array(FLOORS)[:, None] * n, outside)  # floors x looks: outside at any rate
         weight = np.ones(len(looks))
         for _ in range(PASSES):
@@ -144,8 +145,9 @@ class Posterior:
             dispersion = np.maximum(1.0, (np.maximum(clusters, 0.0) + PRIOR * CLUSTER) / (waiting + PRIOR))
             # Weights below 1 lose less information than a likelihood that is multiplied by them.
             kept = float((weight * outside).sum() + 1) / float((weight**2 * outside).sum() + 1)
-            each = deviance * (weight * kept) / (1 + (dispersion[:, None, None, None] - 1) * in_queue)
-            evidence = -np.minimum(each, MOST_DEVIANCE).sum(axis=-1) + prior[:, None]  # floors x slopes x answers
+            evidence, dependent = prior[:, None], dispersion[:, None, None] - 1  # floors x slopes x answers
+            for share, (deviance, in_queue) in zip(weight * kept, lines, strict=True):
+                evidence = evidence - np.minimum(share * deviance / (1 + dependent * in_queue), MOST_DEVIANCE)
             mass = np.exp(evidence - evidence.max())
             mass /= mass.sum()
             self.clusters = float(mass.sum(axis=(1, 2)) @ (waiting / dispersion))
@@ -169,21 +171,21 @@ class Posterior:
 
 
 def _deviance(
-    at: Floats,
-    n: Floats,
-    outside: Floats,
+    at: float,
+    n: float,
+    outside: float,
     answers: Floats,
     slopes: Floats,
     allowed: float,
 ) -> tuple[Floats, Floats]:
-    """Half the deviance of each look from each line, and of the requests outside that the line lets expect the share
-    that waited in the queue: floors x slopes x answers x looks."""
-    most, floors = most_outside(allowed), allowed * np.array(FLOORS)[:, None, None, None]
+    """Half the deviance of a look from each line, and of the requests outside that the line lets expect the share that
+    waited in the queue: floors x slopes x answers."""
+    most, floors = most_outside(allowed), allowed * np.array(FLOORS)[:, None, None]
     rest = (allowed - floors) / (1 - floors)
-    line = np.log(rest / (1 - rest)) + slopes[:, None, None] * (at / answers[:, None] - 1)
+    line = np.log(rest / (1 - rest)) + slopes[:, None] * (at / answers - 1)
     share = np.minimum(floors + (1 - floors) / (1 + np.exp(-line)), most)
-    outside = np.minimum(outside, most * n)
-    seen = np.clip(outside / n, 1e-9, 1 - 1e-9)
+    outside = min(outside, most * n)
+    seen = min(max(outside / n, 1e-9), 1 - 1e-9)
     best = outside * np.log(seen) + (n - outside) * np.log1p(-seen)
     found: Floats = best - (outside * np.log(share) + (n - outside) * np.log1p(-share))
     return found, 1 - floors / share

@@ -48,6 +48,8 @@ LEAVES = (
     "benchmarking.sweep.run.preparation",
     "benchmarking.benches.discovery",
     "benchmarking.scripts.analysis",
+    "benchmarking.load.generator",
+    "benchmarking.load.observer",
     select.MODULE,
     "db.service",
     "db.query.questions",

@@ -37,6 +37,8 @@ from tests.helpers.certificates import certificate
 from tests.helpers.null_server import NullServer, Script
 from tests.helpers.services import free_ports
 
+pytestmark = pytest.mark.forked_children
+
 METRICS = "# TYPE served counter\nserved_total 5.0\n# TYPE waiting gauge\nwaiting 2.0\n# EOF\n"
 
 
@@ -186,7 +188,6 @@ def refusing(body):
         thread.join()
 
 
-@pytest.mark.usefixtures("empty_working_folder")
 @pytest.mark.parametrize(
     ("flags", "shares"), [((), [0.1]), (("--endpoint", "chat"), []), (("--shared-prefix", "0.5"), [])]
 )
@@ -195,7 +196,7 @@ def test_a_prefix_cache_is_detected_from_server_counters_if_replies_do_not_repor
     monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
     with serving(Script(ttft_s=0, itl_s=0, metrics=COUNTERS)) as url:
         asked = ("m", "--url", url, "--num-requests", "6", "--output-length", "2", *flags)
-        assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
+        assert load_server.main([*asked, "--capacity-seconds", "0", "--no-save", "--quiet"]) == 0
     found = [one.evidence["cached_share"] for one in said[0].results[0].doubts if one.kind == "prefix_cache_hit"]
     assert found == pytest.approx(shares)
 
@@ -221,7 +222,6 @@ def test_a_contended_machine_is_a_doubt_about_a_load(monkeypatch):
     assert kinds == {"cpu_pressure", "run_queue_wait", "steal"}
 
 
-@pytest.mark.usefixtures("empty_working_folder")
 @pytest.mark.parametrize(("flags", "length", "facts"), [((), 5, {"prompt_tokens": 7}), (("--prompt-ids", "50"), 7, {})])
 def test_words_have_the_length_that_was_asked_for_and_token_ids_the_servers_count(flags, length, facts, monkeypatch):
     """The count of words varies with the words: runs of one series would have different points."""
@@ -229,20 +229,19 @@ def test_words_have_the_length_that_was_asked_for_and_token_ids_the_servers_coun
     monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
     with serving(Script(ttft_s=0, itl_s=0)) as url:  # which counts 7
         asked = ("m", "--url", url, "--num-requests", "4", "--input-length", "5", "--output-length", "2", *flags)
-        assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
+        assert load_server.main([*asked, "--capacity-seconds", "0", "--no-save", "--quiet"]) == 0
     (result,) = said[0].results
     assert result.point.sequence_length == length
     assert {name: value for name, value in result.extra["load"].items() if name == "prompt_tokens"} == facts
     assert set(result.requests[0].tokens_in) == {7}
 
 
-@pytest.mark.usefixtures("empty_working_folder")
 def test_all_requests_at_once_have_no_rate(monkeypatch):
     said = []
     monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
     with serving(Script(ttft_s=0.01, itl_s=0)) as url:
         asked = ("--url", url, "--model", "m", "--num-requests", "6", "--output-length", "2", "--request-rate", "inf")
-        assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
+        assert load_server.main([*asked, "--capacity-seconds", "0", "--no-save", "--quiet"]) == 0
     (result,) = said[0].results
     assert (result.point.axes, len(set(result.requests[0].intended_ms))) == ({}, 1)
     assert said[0].cell.runtime_mode["arrivals"] == "at_once"
