@@ -46,10 +46,13 @@ examples:
   benchhouse quality ./small-llama --quality-text my_domain.txt
 """
 EXIT_CODES = """
-exit codes: 0 measured and stored, or nothing was left to do; 1 something failed; 2 usage; 3 no series is stored
+exit codes: 0 measured and stored, or nothing was left to do; 1 something failed, or no setup can be measured here;
+2 usage; 3 no series is stored
 """
 NOT_SETUP = ("run_id", "settings", "tags", "origin_format", "points", "has_skipped_points", "has_quality")
 """Fields in which runs of one setup may differ."""
+HAS_QUALITY = "it has a quality: --again measures it again"
+"""The only reason to leave out a setup that is no failure."""
 NOTHING_STORED = "store the first ones with benchhouse run MODEL --save"
 
 
@@ -105,6 +108,8 @@ def main(argv: Sequence[str]) -> int:
     )
     if arguments.json:
         print(json.dumps(documents, indent=1))
+    if not planned and set(left_out.values()) != {HAS_QUALITY}:
+        return EXIT_FAILED
     return max(codes)
 
 
@@ -140,7 +145,7 @@ def _plans(
         newest_ids = {run.run_id for run in newest_at.values()}
         newest = [run for run in runs if run.run_id in newest_ids]
         if not again and all(run.has_quality for run in newest):
-            left_out[names[runs[-1].run_id]] = "it has a quality: --again measures it again"
+            left_out[names[runs[-1].run_id]] = HAS_QUALITY
             continue
         try:
             request = replace(repeated_request(runs[-1], runs[-1].points[:1]), timeout_s=timeout_s)

@@ -316,7 +316,7 @@ def engine_workload(model_id: str, path: Path, kind: EngineFormat, *, task: str 
         weights="given",
         seed=seed,
         path=str(path.absolute()),
-        parameter_count=count if isinstance(count, int) else None,
+        parameter_count=count if isinstance(count, int) and count > 0 else None,  # 0: none was recognized
         max_sequence_length=plugin.max_sequence_length(config),
         vocab_size=vocabulary if isinstance(vocabulary, int) else None,
     )

@@ -390,7 +390,7 @@ def graph_file_workload(
         weights="given",
         seed=seed,
         path=str(path),
-        parameter_count=count if isinstance(count, int) else None,
+        parameter_count=count if isinstance(count, int) and count > 0 else None,  # 0: none was recognized
     )
 
 

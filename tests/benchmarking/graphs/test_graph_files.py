@@ -61,6 +61,18 @@ def test_a_file_is_described_by_its_graph(tmp_path):
     assert (found["parameter_count"], found["files"]) == (50 * 8 + 8 * 4, ["model.onnx", "weights.bin"])
 
 
+def test_the_parameters_of_a_graph_whose_weights_are_operators_are_unknown(tmp_path):
+    path = write_model(tmp_path)
+    model = onnx.load(str(path))
+    constants = [onnx.helper.make_node("Constant", [], [one.name], value=one) for one in model.graph.initializer]
+    del model.graph.initializer[:]
+    nodes = [*constants, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, str(path))
+    assert graph_file_workload(str(path), path, task=None, seed=0).parameter_count is None
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

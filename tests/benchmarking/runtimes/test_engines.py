@@ -87,11 +87,9 @@ def test_a_prefix_cache_keeps_the_tokens_and_reports_its_hits(
     name: str, llama: Workload, eager: Callable[..., Any]
 ) -> None:
     with opened(name, llama, prefix_cache="on") as (_, operation):
-        called(operation)
-        assert called(operation) == eager(prompts_at(llama, POINT), POINT.new_tokens)
-        share = metrics_of(operation)["prefix_cache_hit_share"]
-    first_call_missed = name == "llamacpp"
-    assert share == pytest.approx(23 / 24 / (2 if first_call_missed else 1))
+        for _ in range(3):  # the first fills the cache
+            assert called(operation) == eager(prompts_at(llama, POINT), POINT.new_tokens)
+        assert metrics_of(operation)["prefix_cache_hit_share"] == pytest.approx(23 / 24)
 
 
 @pytest.mark.parametrize("name", ["llamacpp", "mlx"])

@@ -259,6 +259,10 @@ def test_stored_series_get_their_quality_without_being_measured_again(
         (other,) = measured_runs(warehouse, "TRUE", ())
     assert quality([str(decoder), "--quiet"]) == 0  # it has one: nothing is loaded
     assert "it has a quality: --again measures it again" in capsys.readouterr().err
+    away = decoder.rename(decoder.with_name("away"))
+    assert quality([str(decoder), "--again", "--quiet"]) == 1
+    away.rename(decoder)
+    assert f"left out: {decoder} cpu eager bfloat16" in capsys.readouterr().err
     changed = [replace(other, has_quality=False, model_revision="other")]
     found, why = _plans(changed, _names(changed), SETTINGS, timeout_s=60, again=False)
     threads = [replace(other, run_id=f"of {count}", num_threads=count) for count in (1, 2)]

@@ -389,10 +389,9 @@ class EngineOperation(Operation):
             if passes := sum(report.verifications for report in self._reports if report.verifications is not None):
                 length = 1 + accepted / passes
                 found.append(CustomMetric(name="mean_accepted_length", value=length, unit="tokens", better="higher"))
-        prompts = sum(report.prompt_tokens for report in self._reports)
-        if self._settings.has_prefix_cache and prompts:
-            share = sum(report.reused_tokens for report in self._reports) / prompts
-            found.append(CustomMetric(name="prefix_cache_hit_share", value=share, better="higher"))
+        shares = [report.reused_tokens / report.prompt_tokens for report in self._reports if report.prompt_tokens]
+        if self._settings.has_prefix_cache and shares:  # the median is not lowered by the first call, which fills it
+            found.append(CustomMetric(name="prefix_cache_hit_share", value=median(shares), better="higher"))
         return found
 
     def verified(self) -> Mapping[str, Json]:
