@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from benchmarking.core.records import Provenance, Run, Samples, dumps
 from db.warehouse import Warehouse
 from tests.helpers import databases
+from tests.helpers.forked import Process
 from tests.helpers.records import RunMaker
 
 
@@ -57,7 +57,7 @@ def row_counts() -> Callable[[Warehouse], dict[str, int]]:
 
 
 @pytest.fixture
-def holding() -> Callable[..., AbstractContextManager[Popen[str]]]:
+def holding() -> Callable[..., AbstractContextManager[Process]]:
     """A context manager: another process has the database open for writing, for at most some seconds."""
     return databases.holding
 

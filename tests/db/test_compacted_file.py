@@ -4,9 +4,6 @@ import io
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,10 +15,12 @@ from db.ingestion import RUN_TABLES, SHARED_TABLES
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.databases import leave_log
+from tests.helpers.forked import started
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="an open file cannot be replaced on Windows")
 
-COMPACT = "import sys; from db.warehouse import Warehouse; print('go', flush=True); Warehouse.compact(sys.argv[1])"
+COMPACT = "import sys; from db.warehouse import Warehouse; Warehouse.compact(sys.argv[1])"
 SAVE_EACH = """
 import sys
 from pathlib import Path
@@ -109,23 +108,20 @@ def test_the_command_reports_the_sizes(filled, capsys):
 def test_after_a_kill_the_file_is_complete(filled):
     before = contents(filled)
     for moment_s in (0.0, *(random.uniform(0.0, 0.5) for _ in range(4))):
-        with subprocess.Popen([sys.executable, "-c", COMPACT, str(filled)], stdout=subprocess.PIPE) as process:
-            assert process.stdout.readline() == b"go\n"
-            time.sleep(moment_s)
-            process.send_signal(signal.SIGKILL)
+        process = started(COMPACT, filled)
+        time.sleep(moment_s)
+        process.kill()
+        process.join()
         assert contents(filled) == before
 
 
 def test_concurrent_storing_loses_nothing(database, spool_run):
     spooled = [[spool_run(f"{writer}-{i}", batch_sizes=(1,)) for i in range(6)] for writer in range(2)]
-    writers = [
-        subprocess.Popen([sys.executable, "-c", SAVE_EACH, str(database), *(str(file) for file, _ in batch)])
-        for batch in spooled
-    ]
-    while any(writer.poll() is None for writer in writers):
+    writers = [started(SAVE_EACH, database, *(file for file, _ in batch)) for batch in spooled]
+    while any(writer.is_alive() for writer in writers):
         Warehouse.compact(database, lock_timeout_s=120)
         time.sleep(0.05)  # a loop without a pause leaves the lock to nobody else, for a minute
-    assert [writer.wait() for writer in writers] == [0, 0]
+    assert [writer.exitcode for writer in writers] == [0, 0]
     stored = {row["run_id"] for row in contents(database)["benchmark_runs"]}
     assert {run.run_id for batch in spooled for _, run in batch} == stored
 
@@ -156,9 +152,7 @@ def test_a_file_replaced_by_another_process_is_not_replaced_again(database, monk
 
 def test_a_log_left_by_a_killed_process_stays_with_its_file(database, spool_run, monkeypatch):
     path, run = spool_run()
-    code = "import os, sys; from pathlib import Path; from db.warehouse import Warehouse\n"
-    code += "warehouse = Warehouse.open(sys.argv[1]); warehouse.ingest_file(Path(sys.argv[2])); os._exit(0)"
-    subprocess.run([sys.executable, "-c", code, str(database), str(path)], check=True)
+    leave_log(database, path)
     assert database.with_name(f"{database.name}.wal").exists()
     opened = Warehouse.open
 

@@ -16,12 +16,13 @@ import duckdb
 import pytest
 
 from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.records import dumps
 from db import file_copy
 from db.connection import FILE_FORMAT, MAGIC, MAGIC_OFFSET, WRITER, connect
 from db.upkeep.merging import merge
 from db.upkeep.verify import verify
 from db.warehouse import READER_WAIT_S, OutdatedError, Warehouse
-from tests.helpers.databases import file_of_version, holding
+from tests.helpers.databases import file_of_version, holding, leave_log
 from tests.helpers.records import make_run
 
 WRITE = """
@@ -38,16 +39,6 @@ with Warehouse.open(sys.argv[1]) as warehouse:
             warehouse.query("CHECKPOINT")
 """
 """Stores three runs at a time until a file appears."""
-KILLED = """
-import os, sys
-from db.warehouse import Warehouse
-from tests.helpers.records import make_run
-
-warehouse = Warehouse.open(sys.argv[1])
-warehouse.ingest(make_run())
-os._exit(0)
-"""
-"""Stores a run and ends as a killed process does, which leaves the log."""
 COUNTS = """
 SELECT (SELECT count(*) FROM benchmark_runs) AS runs, (SELECT count(*) FROM benchmark_results) AS results,
     (SELECT count(*) FROM raw_benchmark_data) AS samples
@@ -158,7 +149,8 @@ def test_the_log_of_a_file_behind_a_link_is_next_to_the_file(path: Path, tmp_pat
     (tmp_path / "links").mkdir()
     link = tmp_path / "links" / "b.duckdb"
     link.symlink_to(path)
-    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=True)
+    (tmp_path / "run.json").write_text(dumps(make_run()))
+    leave_log(path, tmp_path / "run.json")
     assert Path(f"{path}.wal").stat().st_size > 0
     with Warehouse.open_copy(link) as copy:
         assert counts(copy)["runs"] == 2

@@ -9,8 +9,10 @@ import duckdb
 import psutil
 import pytest
 
+from db.commands import merge
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.forked import run_code
 from tests.helpers.sweeps import wait_for
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
@@ -50,12 +52,6 @@ def in_its_own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def run(code, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-
-
 def stored(path):
     with Warehouse.open(path, create=False) as warehouse:
         assert verify(warehouse) == []
@@ -64,13 +60,14 @@ def stored(path):
 
 @pytest.mark.parametrize("number", ENDINGS)
 def test_an_interrupted_ingest_keeps_stored_runs_and_can_be_continued(tmp_path, spool_run, number):
+    Warehouse.open("a.duckdb").close()
     runs = [spool_run(str(count))[1].run_id for count in range(4)]
     command = ["--ingest", "runs", "--db-path", "a.duckdb"]
-    done = run(INGEST, int(number), 2, *command)
+    done = run_code(INGEST, int(number), 2, *command)
     assert done.returncode == 128 + number
     assert done.stderr == "setup_benchmark_db: interrupted: stored runs are kept: run the command again to continue\n"
     assert stored("a.duckdb") == set(runs[:2])
-    assert run(INGEST, int(number), 99, *command).returncode == 0
+    assert run_code(INGEST, int(number), 99, *command).returncode == 0
     assert stored("a.duckdb") == set(runs)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.duckdb", "runs"]
 
@@ -82,14 +79,13 @@ def test_an_interrupted_merge_adds_nothing_of_the_file_and_the_same_command_goes
     path, second = spool_run("2")
     with Warehouse.open("a.duckdb") as own:
         own.ingest_file(path)
-    done = run(MERGE, int(signal.SIGTERM), "other.duckdb", "--db-path", "a.duckdb")
+    done = run_code(MERGE, int(signal.SIGTERM), "other.duckdb", "--db-path", "a.duckdb")
     assert done.returncode == 143
     assert done.stderr == (
         "benchhouse merge: interrupted: warehouses merged so far are kept: run the command again to continue\n"
     )
     assert stored("a.duckdb") == {second.run_id}
-    again = [sys.executable, "-m", "db.commands.merge", "other.duckdb", "--db-path", "a.duckdb"]
-    assert subprocess.run(again, capture_output=True, check=False).returncode == 0
+    assert merge.main(["other.duckdb", "--db-path", "a.duckdb"]) == 0
     assert stored("a.duckdb") == {first.run_id, second.run_id}
 
 

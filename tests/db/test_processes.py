@@ -2,9 +2,6 @@
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +9,8 @@ import pytest
 
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.forked import started
+from tests.helpers.sweeps import wait_for
 
 SAVE_EACH = """
 import sys
@@ -44,11 +43,10 @@ def run_ids(warehouse):
 def test_three_processes_saving_at_once_lose_nothing(tmp_path, spool_run):
     path = tmp_path / "new.duckdb"  # not there yet: they also meet at its making
     spooled = [[spool_run(f"{writer}-{i}", batch_sizes=(1,)) for i in range(4)] for writer in range(3)]
-    writers = [
-        subprocess.Popen([sys.executable, "-c", SAVE_EACH, str(path), *(str(file) for file, _ in batch)])
-        for batch in spooled
-    ]
-    assert [writer.wait(timeout=300) for writer in writers] == [0] * 3
+    writers = [started(SAVE_EACH, path, *(file for file, _ in batch)) for batch in spooled]
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 3
     with Warehouse.open(path, create=False) as warehouse:
         assert run_ids(warehouse) == {run.run_id for batch in spooled for _, run in batch}
         assert verify(warehouse) == []
@@ -62,14 +60,15 @@ def test_a_killed_process_leaves_a_complete_run_or_nothing(tmp_path, spool_run):
     ids = {name: run.run_id for name, (_, run) in spooled.items()}
     files = [str(file) for file, _ in spooled.values()]
     acknowledged = set()
-    for moment_s in (0.0, *(random.uniform(0.0, 0.4) for _ in range(2))):
-        command = [sys.executable, "-c", SAVE_ALL, str(path), *files]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout.readline() == "open\n"
-            time.sleep(moment_s)
-            writer.send_signal(signal.SIGKILL)
-            lines = writer.stdout.read().split("\n")[:-1]
-        acknowledged |= {ids[line] for line in lines}
+    for number, moment_s in enumerate((0.0, random.uniform(0.0, 0.4), random.uniform(0.0, 0.4))):
+        (tmp_path / f"said-{number}").mkdir()
+        said = tmp_path / f"said-{number}" / "out"
+        writer = started(SAVE_ALL, path, *files, folder=str(said.parent))
+        wait_for(lambda said=said: said.exists() and said.read_text())
+        time.sleep(moment_s)
+        writer.kill()
+        writer.join()
+        acknowledged |= {ids[line] for line in said.read_text().split("\n")[1:-1]}
         with Warehouse.open(path, create=False) as warehouse:
             assert acknowledged <= run_ids(warehouse)
             assert verify(warehouse) == []

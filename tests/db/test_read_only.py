@@ -11,6 +11,7 @@ import pytest
 
 from db.setup_benchmark_db import main
 from db.warehouse import Warehouse
+from tests.helpers.databases import leave_log
 
 COMMANDS = """
 import contextlib, importlib, io, json, sys, traceback
@@ -79,20 +80,13 @@ def read_only(folder):
     return []
 
 
-def leave_log(path, run_file):
-    """Store a run as a process that is killed before the log is taken into the file."""
-    code = "import os, sys; from pathlib import Path; from db.warehouse import Warehouse\n"
-    code += "warehouse = Warehouse.open(sys.argv[1]); warehouse.ingest_file(Path(sys.argv[2])); os._exit(0)"
-    subprocess.run([sys.executable, "-c", code, str(path), str(run_file)], check=True)
-
-
 def make_older(path):
     with Warehouse.open(path) as warehouse:
         warehouse.query("UPDATE schema_migrations SET sha256 = 'of another version' WHERE version = 0")
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory, make_run):
+def outcomes(tmp_path_factory, empty_database, make_run):
     """(exit code or traceback, stderr) of each command, and what is in the read-only folder before and after them."""
     from benchmarking.core.records import dumps
 
@@ -100,6 +94,7 @@ def outcomes(tmp_path_factory, make_run):
     media = folder / "media"
     (media / "runs").mkdir(parents=True)
     (folder / "work").mkdir()
+    shutil.copy(empty_database, folder / "work" / "merged.duckdb")
     (media / "runs" / "1.json").write_text(dumps(make_run()))
     with Warehouse.open(media / "a.duckdb") as warehouse:
         warehouse.ingest_file(media / "runs" / "1.json")
@@ -155,7 +150,6 @@ def test_a_file_of_an_older_version_is_inspected_and_left_unchanged(tmp_path, mo
     make_older("a.duckdb")
     before = (tmp_path / "a.duckdb").read_bytes()
     assert main([*flags, "--db-path", "a.duckdb"]) == 0
-    assert main(["--verify", "--db-path", "a.duckdb"]) == 0
     assert (tmp_path / "a.duckdb").read_bytes() == before
     if "--backup" in flags:
         assert main(["--verify", "--db-path", "copy.duckdb"]) == 0

@@ -14,11 +14,6 @@ from db.setup_benchmark_db import main
 from db.warehouse import Warehouse
 
 
-@pytest.fixture
-def creation_of_databases():
-    """Databases are made by the shipped code, which is what is tested here."""
-
-
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

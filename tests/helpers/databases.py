@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cache
+from multiprocessing.connection import Listener
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,17 +22,30 @@ from db.ingestion import RUN_TABLES, SHARED_TABLES
 from db.migrate import Views
 from db.rows import arrow_table, run_rows
 from db.warehouse import Warehouse
+from tests.helpers.forked import Process, run_code, started
 from tests.helpers.records import make_run
 
 REFUSE_FOREIGN, CLOSE = migrate.refuse_foreign, Warehouse.close
 
-HOLD = (
-    "import sys, threading; from db.warehouse import Warehouse\n"
-    "done = threading.Event()\n"
-    "threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()\n"
-    "with Warehouse.open(sys.argv[1]): print('open', flush=True); done.wait(float(sys.argv[2]))\n"
-)
-"""Opens a database for writing, reports it, and closes it when its input ends or after some seconds."""
+HOLD = """
+import sys
+from multiprocessing.connection import Client
+from db.warehouse import Warehouse
+
+with Client(sys.argv[1]) as caller, Warehouse.open(sys.argv[2]):
+    caller.send("open")
+    caller.poll(float(sys.argv[3]))
+"""
+"""Opens a database for writing, reports it, and closes it when its caller hangs up or after some seconds."""
+STORE_AND_DIE = """
+import os, sys
+from pathlib import Path
+from db.warehouse import Warehouse
+
+warehouse = Warehouse.open(sys.argv[1])
+warehouse.ingest_file(Path(sys.argv[2]))
+os._exit(0)
+"""
 HISTORY_RUNS = """
 INSERT INTO benchmark_runs
 SELECT benchmark_runs.* REPLACE (
@@ -107,17 +119,19 @@ def _state(path: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def holding(path: Path, seconds: float = 600) -> Iterator[subprocess.Popen[str]]:
+def holding(path: str | Path, seconds: float = 600) -> Iterator[Process]:
     """Another process has the database open for writing, for at most some seconds."""
-    command = [sys.executable, "-c", HOLD, str(path), str(seconds)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == "open\n"
+    with Listener() as listener:
+        process = started(HOLD, listener.address, path, seconds)
+        with listener.accept() as holder:
+            assert holder.recv() == "open"
             yield process
-        finally:
-            process.stdin.close()
+    process.join()
+
+
+def leave_log(path: str | Path, run_file: Path) -> None:
+    """Store a run as a process that is killed before the log is taken into the file."""
+    assert run_code(STORE_AND_DIE, path, run_file).returncode == 0
 
 
 @cache

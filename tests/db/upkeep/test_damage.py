@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from db.setup_benchmark_db import main
 from db.upkeep.merging import rebuild
 from db.upkeep.verify import damage, verify
 from db.warehouse import Warehouse
+from tests.helpers.databases import leave_log
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 HEADER_BYTES = 12_288
@@ -22,14 +21,6 @@ BLOCK_BYTES = 32_768
 BLOCKS = """
 SELECT DISTINCT block_id AS block FROM pragma_storage_info('{table}') WHERE persistent AND block_id >= 0 AND
     (column_name = '{column}' OR '{column}' = '') ORDER BY 1
-"""
-STORE_AND_DIE = """
-import os, sys
-from pathlib import Path
-from db.warehouse import Warehouse
-warehouse = Warehouse.open(sys.argv[1])
-warehouse.ingest_file(Path(sys.argv[2]))
-os._exit(0)
 """
 
 
@@ -161,8 +152,7 @@ def test_the_index_of_a_key_is_checked_too(stored):
 
 
 def test_a_log_of_another_file_is_named(stored, capsys):
-    Path("other.json").write_text(next(Path("runs").glob("*.json")).read_text())
-    subprocess.run([sys.executable, "-c", STORE_AND_DIE, "other.duckdb", "other.json"], check=True)
+    leave_log("other.duckdb", next(Path("runs").glob("*.json")))
     shutil.copy("other.duckdb.wal", "a.duckdb.wal")
     assert main(["--verify", "--db-path", "a.duckdb"]) == 1
     assert "its log a.duckdb.wal cannot be read, or belongs to another file" in capsys.readouterr().err
@@ -178,7 +168,7 @@ def test_an_ignored_log_is_a_finding(stored, capsys):
 
 def test_a_log_left_by_a_killed_process_is_not_a_finding(stored, make_run):
     Path("new.json").write_text(dumps(make_run(**ONE)))
-    subprocess.run([sys.executable, "-c", STORE_AND_DIE, "a.duckdb", "new.json"], check=True)
+    leave_log("a.duckdb", Path("new.json"))
     assert Path("a.duckdb.wal").stat().st_size > 0
     assert main(["--verify", "--db-path", "a.duckdb", "--quiet"]) == 0
     assert counts(stored)[0] == 4

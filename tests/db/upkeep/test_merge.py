@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +21,7 @@ from db.run_records import qualities, store_quality
 from db.upkeep.merging import Alias, ConflictError, merge, united_aliases
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.databases import leave_log
 
 STORED = {"benchmark_runs": ["source", "source_sha256", "ingested_at"], "raw_benchmark_data": ["compacted_at"]}
 """Columns that tell of the storing."""
@@ -342,9 +341,7 @@ def test_rows_with_dangling_references_are_not_merged(make, make_run):
 
 def test_a_log_left_by_a_killed_process_is_read_too(make, make_run, database, spool_run):
     path, _ = spool_run(**ONE)
-    code = "import os, sys; from pathlib import Path; from db.warehouse import Warehouse\n"
-    code += "warehouse = Warehouse.open(sys.argv[1]); warehouse.ingest_file(Path(sys.argv[2])); os._exit(0)"
-    subprocess.run([sys.executable, "-c", code, str(database), str(path)], check=True)
+    leave_log(database, path)
     assert database.with_name(f"{database.name}.wal").exists()
     (merged,) = into(make("a"), database)
     assert merged.added["benchmark_runs"] == 1
