@@ -180,15 +180,19 @@ def resolution(values: Sequence[float], all_values: Sequence[float]) -> float:
     It is the largest step of which all values (of both sides) are multiples, or, if they have fewer than three distinct
     values, one unit of their last digit; values that are all equal show no step above 1 %.
     """
-    centre = fmean(values)
+    centre, first = fmean(values), all_values[0]
     for digits in range(MOST_DIGITS):
-        scaled = (value * 10**digits for value in all_values)  # mostly the first value has more digits
-        if all(abs(one - round(one)) < 1e-9 * max(1.0, abs(one)) for one in scaled):
+        # Mostly the first value has more digits.
+        if _is_whole(first * 10**digits) and all(_is_whole(value * 10**digits) for value in all_values):
             distinct = {round(value * 10**digits) for value in all_values}
             unit = math.gcd(*distinct) if len(distinct) >= FEWEST_STEPS else 1
             step = float(unit / 10**digits / centre)
             return min(step, 0.01) if len(distinct) == 1 else step
     return 0.0
+
+
+def _is_whole(value: float) -> bool:
+    return abs(value - round(value)) < 1e-9 * max(1.0, abs(value))
 
 
 MAX_Q = 0.004
