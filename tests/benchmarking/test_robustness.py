@@ -8,10 +8,12 @@ import pty
 import random
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from subprocess import DEVNULL, PIPE, Popen
 
 import psutil
 import pytest
@@ -20,7 +22,7 @@ from benchmarking.sweep.run import spool
 from db.warehouse import Warehouse
 from tests.helpers.sweeps import wait_for
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+pytestmark = [pytest.mark.forked_children, pytest.mark.skipif(os.name != "posix", reason="POSIX signals")]
 
 COMMAND = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--quiet"]
 MODEL = ["--model-id", "tiny-bert", "--device", "null", "--sequence-lengths", "32", "--weights", "random"]
@@ -32,13 +34,20 @@ KILLS = 10 if os.environ.get("BENCHHOUSE_TEST_ALL") else 1
 
 
 @pytest.fixture(autouse=True)
-def in_real_time(tmp_path, monkeypatch, null_script):
+def in_real_time(tmp_path, monkeypatch, null_script, empty_database):
     monkeypatch.chdir(tmp_path)
     null_script(real_time=True, latency_ms={"*": [8.0, 9.0, 8.5]})
+    shutil.copy(empty_database, "benchmark_db.duckdb")
 
 
-def start(*arguments, stdout=subprocess.DEVNULL):
-    return subprocess.Popen([*COMMAND, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True)
+def start(*arguments):
+    """A command that starts as a user's does: the system lists what it and its workers run."""
+    return Popen([*COMMAND, *arguments], stdout=DEVNULL, stderr=PIPE, text=True)
+
+
+def forked(*arguments, stdout=DEVNULL):
+    """A command of which it does not matter how it starts."""
+    return subprocess.Popen([*COMMAND, *arguments], stdout=stdout, stderr=PIPE, text=True)
 
 
 def finish(process):
@@ -85,7 +94,7 @@ def complete(folder):
 def test_killing_the_supervisor_loses_no_finished_point(tmp_path, seed):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)
-    time.sleep(random.Random(seed).uniform(0.5, 3.0))
+    time.sleep(random.Random(seed).uniform(0.5, 2.0))
     children = workers(process)
     process.kill()
     finish(process)
@@ -93,7 +102,7 @@ def test_killing_the_supervisor_loses_no_finished_point(tmp_path, seed):
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
     before = kept(folder)
     if spool.unfinished(folder):
-        assert finish(start("--resume")) == (0, "")
+        assert finish(forked("--resume")) == (0, "")
     elif not list(folder.glob("*.json")):  # killed before there was anything to keep
         assert finish(start(*SWEEP, *SHORT)) == (0, "")
     after = kept(folder)
@@ -106,7 +115,7 @@ def test_killing_the_supervisor_loses_no_finished_point(tmp_path, seed):
 def test_killing_a_worker_loses_no_finished_point(tmp_path, seed):
     folder = tmp_path / "benchmark_results"
     process = start(*SWEEP, *SHORT)
-    time.sleep(random.Random(seed).uniform(0.5, 3.0))
+    time.sleep(random.Random(seed).uniform(0.5, 2.0))
     before = kept(folder) if folder.is_dir() else {}
     for child in workers(process):
         child.kill()
@@ -121,7 +130,7 @@ def test_killing_a_worker_loses_no_finished_point(tmp_path, seed):
 
 def test_interruptions_keep_results_and_resume_continues(tmp_path):
     folder = tmp_path / "benchmark_results"
-    process = start(*SWEEP, *SHORT)
+    process = forked(*SWEEP, *SHORT)
     wait_for(lambda: folder.is_dir() and kept(folder))
     process.send_signal(signal.SIGINT)
     code, err = finish(process)
@@ -131,7 +140,7 @@ def test_interruptions_keep_results_and_resume_continues(tmp_path):
     assert f"of {POINTS} points measured: saved; {advice}\n" in err
     assert "the database has a run when all of it is measured; to end one instead, and store what there is of " in err
     assert before
-    assert finish(start("--resume"))[0] == 0
+    assert finish(forked("--resume"))[0] == 0
     after = kept(folder)
     assert all(after[name] == values for name, values in before.items())
     assert len([name for name in after if name.endswith("latency_wall measure")]) == POINTS
@@ -169,7 +178,7 @@ def test_sigterm_ends_a_run_like_ctrl_c_and_it_can_be_resumed(tmp_path):
     assert err.endswith("run_hardware_benchmark: interrupted\n")
     assert left() == []
     resume = shlex.split(err.split("saved; continue with run_hardware_benchmark ")[1].splitlines()[0])
-    assert finish(start(*resume)) == (0, "")
+    assert finish(forked(*resume)) == (0, "")
     after = kept(folder)
     assert all(after[name] == values for name, values in before.items())
     assert all(result["launches"] == 2 for result in complete(folder)["results"])
@@ -177,7 +186,7 @@ def test_sigterm_ends_a_run_like_ctrl_c_and_it_can_be_resumed(tmp_path):
 
 def test_a_signal_to_every_process_of_a_run_fails_no_point(tmp_path):
     folder = tmp_path / "benchmark_results"
-    process = subprocess.Popen([*COMMAND, *SWEEP, *SHORT], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = Popen([*COMMAND, *SWEEP, *SHORT], stderr=PIPE, text=True, start_new_session=True)
     wait_for(lambda: folder.is_dir() and kept(folder) and workers(process))
     left = left_of(process)
     os.killpg(process.pid, signal.SIGTERM)
@@ -200,7 +209,7 @@ def test_closing_the_terminal_ends_a_run_like_ctrl_c(tmp_path):
     assert [one.cmdline() for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
     before = kept(folder)
     assert before
-    assert finish(start("--resume")) == (0, "")
+    assert finish(forked("--resume")) == (0, "")
     after = kept(folder)
     assert all(after[name] == values for name, values in before.items())
     assert all(result["launches"] == 2 for result in complete(folder)["results"])
@@ -211,7 +220,7 @@ def test_ignored_signals_stay_ignored(tmp_path):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
 
     folder = tmp_path / "benchmark_results"
-    process = subprocess.Popen([*COMMAND, *SWEEP, *SHORT], stdout=subprocess.DEVNULL, preexec_fn=ignore)
+    process = Popen([*COMMAND, *SWEEP, *SHORT], stdout=DEVNULL, preexec_fn=ignore)
     wait_for(lambda: folder.is_dir() and kept(folder))
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=120) == 0
@@ -220,12 +229,12 @@ def test_ignored_signals_stay_ignored(tmp_path):
 def ab(*arguments):
     side = shlex.join([*MODEL, "--batch-sizes", "1,2", "--iterations", "20"])
     command = [sys.executable, "-m", "benchmarking", "ab", side, f"{side} --warmup-iterations 3", *arguments]
-    return subprocess.Popen([*command, "--rounds", "2"], stderr=subprocess.PIPE, text=True)
+    return Popen([*command, "--rounds", "2"], stderr=PIPE, text=True)
 
 
 def test_ending_ab_ends_its_command_and_names_the_results(tmp_path):
     process = ab("--save", "--output-dir", "runs")
-    wait_for(lambda: workers(process) and any(kept(folder) for folder in tmp_path.glob("runs/ab-*/*/a")))
+    wait_for(lambda: any(kept(folder) for folder in tmp_path.glob("runs/ab-*/*/a")) and workers(process))
     left = left_of(process)
     process.send_signal(signal.SIGTERM)
     code, err = finish(process)
@@ -233,7 +242,7 @@ def test_ending_ab_ends_its_command_and_names_the_results(tmp_path):
     assert err.endswith("benchhouse ab: interrupted\n")
     (folder,) = tmp_path.glob("runs/ab-*/*/a")
     before = kept(folder)
-    assert finish(start(*advised(err)))[0] == 0
+    assert finish(forked(*advised(err)))[0] == 0
     after = kept(folder)
     assert before
     assert all(after[name] == values for name, values in before.items())
@@ -241,7 +250,7 @@ def test_ending_ab_ends_its_command_and_names_the_results(tmp_path):
 
 def test_killing_ab_leaves_no_process(tmp_path):
     process = ab("--save", "--output-dir", "runs")
-    wait_for(lambda: workers(process))
+    wait_for(lambda: any(tmp_path.glob("runs/ab-*/*/*/*.partial.jsonl")) and workers(process))
     left = left_of(process)
     process.kill()
     finish(process)
@@ -252,7 +261,7 @@ def test_interruptions_without_save_print_the_results(tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
-    process = start(*SWEEP, *[flag for flag in SHORT if flag != "--save"], stdout=subprocess.PIPE)
+    process = forked(*SWEEP, *[flag for flag in SHORT if flag != "--save"], stdout=PIPE)
     wait_for(lambda: any(kept(folder) for folder in scratch.glob("benchhouse-*") if folder.is_dir()))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -265,15 +274,16 @@ def test_interruptions_without_save_print_the_results(tmp_path, monkeypatch):
 
 def test_runs_in_progress_cannot_be_resumed(tmp_path):
     folder = tmp_path / "benchmark_results"
-    process = start(*SWEEP, *SHORT)
+    process = forked(*SWEEP, *SHORT)
     wait_for(lambda: folder.is_dir() and spool.unfinished(folder))
-    code, err = finish(start("--resume"))
+    code, err = finish(forked("--resume"))
     assert code == 1
     assert f"in use by PID {process.pid}" in err
     assert finish(process)[0] == 0
 
 
 def test_concurrent_saves_lose_nothing(tmp_path):
+    (tmp_path / "benchmark_db.duckdb").unlink()  # each finds none, and makes it
     quick = ["--batch-sizes", "1", "--iterations", "5", "--launches", "1", "--save"]
     processes = [start(*MODEL, *quick) for _ in range(3)]
     assert [finish(process) for process in processes] == [(0, "")] * 3

@@ -16,7 +16,7 @@ from benchmarking.sweep.run import spool
 from db.warehouse import Warehouse
 from tests.helpers.sweeps import wait_for
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+pytestmark = [pytest.mark.forked_children, pytest.mark.skipif(os.name != "posix", reason="POSIX signals")]
 
 COMMAND = [sys.executable, "-m", "benchmarking.batch_benchmark", "--quiet"]
 BATCH = ["--models", "tiny-bert,tiny-gpt2", "--devices", "null", "--batch-sizes", "1,2", "--sequence-lengths", "32"]
