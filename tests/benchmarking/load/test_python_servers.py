@@ -22,6 +22,8 @@ pytest.importorskip("httptools")
 
 from benchmarking.commands import load_server
 
+pytestmark = pytest.mark.forked_children
+
 REQUESTS, TOKENS, WORDS = 12, 6, 400
 SETTINGS = {
     "hidden_size": 128,

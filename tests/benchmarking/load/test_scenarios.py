@@ -28,6 +28,8 @@ from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from visualize import visualize_benchmarks
 
+pytestmark = pytest.mark.forked_children
+
 CALL_MS = 10.0
 SCENARIOS = {
     "single-stream": {"number": 64},

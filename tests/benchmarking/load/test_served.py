@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,9 +92,10 @@ def wait_until(claim, limit_s=20.0):
 
 
 @pytest.fixture(scope="module")
-def stored(command, tmp_path_factory):
+def stored(command, tmp_path_factory, empty_database):
     """Two servers, one of which dies at its start, at two levels each: (exit code, folder)."""
     folder = tmp_path_factory.mktemp("served")
+    shutil.copy(empty_database, folder / "a.duckdb")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MARK", "of-stored")
         code = load_server.main(
@@ -138,7 +140,8 @@ def test_what_the_server_says_of_itself_and_its_start_are_stored(stored):
         assert {one["metrics"][name] for one in run["results"]} == {run["settings"]["server"]["start_s"]}
 
 
-def test_what_the_server_does_during_a_level_is_stored_over_time(command, tmp_path, monkeypatch):
+def test_what_the_server_does_during_a_level_is_stored_over_time(command, tmp_path, monkeypatch, empty_database):
+    shutil.copy(empty_database, tmp_path / "a.db")
     monkeypatch.setattr(observer, "INTERVAL_S", 0.1)
     code = load_server.main(
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import json
 import os
 import re
 import shutil
@@ -21,7 +22,6 @@ import pytest
 from benchmarking import api, batch_benchmark, run_hardware_benchmark
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.plugins import processor
-from benchmarking.core.run_file import read_file
 from benchmarking.devices.null import PLUGIN as NULL
 from benchmarking.sweep.run import lock
 from benchmarking.sweep.run.lock import device_lock, device_locks
@@ -271,18 +271,17 @@ def test_another_users_unusable_lock_delays_a_command_and_leaves_a_doubt(
     assert f"in use by PID {process.pid}" in second.communicate()[1]
 
 
-def test_every_result_has_the_doubt_about_an_unshared_lock(folder, own_locks, monkeypatch, tmp_path):
+def test_every_result_has_the_doubt_about_an_unshared_lock(folder, own_locks, monkeypatch, capsys):
     folder.mkdir()
     os.mkfifo(folder / "null.lock")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(type(NULL), "lock_name", lambda self, device: "null")
-    command = ["--model-id", "tiny-bert", *ONE, "--output-dir", "out", "--launches", "2", "--save", "--quiet"]
+    command = ["--model-id", "tiny-bert", *ONE, "--launches", "2", "--json", "--quiet"]
     assert run_hardware_benchmark.main(command) == 0
-    (file,) = tmp_path.glob("out/*.json")
-    (result,) = read_file(file).run.results
-    (found,) = [one for one in result.doubts if one.kind == "unshared_lock"]
-    assert found.severity == "info"
-    assert "null.lock" in str(found.evidence)
+    (run,) = json.loads(capsys.readouterr().out)
+    (result,) = run["results"]
+    (found,) = [one for one in result["doubts"] if one["kind"] == "unshared_lock"]
+    assert found["severity"] == "info"
+    assert "null.lock" in str(found["evidence"])
 
 
 def test_a_named_folder_that_cannot_be_used_is_refused(folder, monkeypatch, tmp_path):

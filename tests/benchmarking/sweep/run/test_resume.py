@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -323,13 +324,13 @@ def dying(self, *arguments, **named):
         os.kill(os.getpid(), signal.SIGKILL)
     unlink(self, *arguments, **named)
 pathlib.Path.unlink = dying
-from benchmarking.{module} import main
+from benchmarking.run_hardware_benchmark import main
 main(sys.argv[1:])
 """
 
 
-def killed_between_rename_and_unlink(module, *arguments):
-    done = subprocess.run([sys.executable, "-c", KILLED.format(module=module), *arguments], check=False)
+def killed_between_rename_and_unlink(*arguments):
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -338,8 +339,9 @@ def ids(path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
-def test_a_finished_run_is_not_written_again(tmp_path):
-    killed_between_rename_and_unlink("run_hardware_benchmark", *SWEEP)
+def test_a_finished_run_is_not_written_again(tmp_path, empty_database):
+    shutil.copy(empty_database, "benchmark_db.duckdb")
+    killed_between_rename_and_unlink(*SWEEP)
     folder = tmp_path / "benchmark_results"
     (path,) = folder.glob("*.json")
     before = path.read_bytes()
@@ -357,7 +359,7 @@ def test_a_finished_run_is_not_written_again(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 def test_a_turn_does_not_write_a_finished_run_again(tmp_path):
     turn = ("--turn", str(tmp_path / "a"), *(word for word in SWEEP if word != "--save"))
-    killed_between_rename_and_unlink("run_hardware_benchmark", *turn)
+    killed_between_rename_and_unlink(*turn)
     (path,) = (tmp_path / "a").glob("*.json")
     before = path.read_bytes()
     assert run_hardware_benchmark.main(turn) == 0
@@ -449,8 +451,9 @@ def test_the_file_of_another_run_is_not_overwritten(theirs, capsys, tmp_path):
 @pytest.mark.parametrize(
     "damage", [lambda text: text[: len(text) // 2], lambda text: text.replace('"iterations": 2', '"iterations": 3')]
 )
-def test_a_run_file_that_cannot_be_stored_is_made_again(tmp_path, capsys, damage):
-    killed_between_rename_and_unlink("run_hardware_benchmark", *SWEEP)
+def test_a_run_file_that_cannot_be_stored_is_made_again(tmp_path, capsys, damage, empty_database):
+    shutil.copy(empty_database, "benchmark_db.duckdb")
+    killed_between_rename_and_unlink(*SWEEP)
     (tmp_path / "benchmark_db.duckdb").unlink()  # as if it had been killed before storing
     (path,) = (tmp_path / "benchmark_results").glob("*.json")
     good = path.read_text()
