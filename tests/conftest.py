@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -43,6 +44,14 @@ with suppress(ImportError):
     # Its own lock is a semaphore in memory that processes share. In a process that lives as long as one of the tests,
     # with scripts that fork, waiting for it has aborted Python ("futex facility returned an unexpected error code").
     tqdm.set_lock(threading.RLock())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """pytest-rerunfailures tells and asks the main process about each test by two small messages. The second waits
+    40 ms until the first is acknowledged, unless the socket sends it at once: most tests are shorter than that."""
+    if "PYTEST_XDIST_WORKER" in os.environ and (failures := getattr(config, "failures_db", None)) is not None:
+        failures.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @pytest.hookimpl(wrapper=True)
