@@ -32,7 +32,7 @@ from benchmarking.sweep.run.supervisor import Track
 from tests.helpers.services import free_ports, hosts
 from tests.helpers.sweeps import wait_for
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+pytestmark = [pytest.mark.forked_children, pytest.mark.skipif(os.name != "posix", reason="POSIX signals")]
 
 COMMAND = [sys.executable, "-m", "benchmarking.batch_benchmark", "--devices", "null", "--weights", "random"]
 GRID = ["--batch-sizes", "1,2,4", "--sequence-lengths", "32", "--warmup-iterations", "1"]

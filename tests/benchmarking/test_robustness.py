@@ -283,9 +283,8 @@ def test_runs_in_progress_cannot_be_resumed(tmp_path):
 
 
 def test_concurrent_saves_lose_nothing(tmp_path):
-    (tmp_path / "benchmark_db.duckdb").unlink()  # each finds none, and makes it
     quick = ["--batch-sizes", "1", "--iterations", "5", "--launches", "1", "--save"]
-    processes = [start(*MODEL, *quick) for _ in range(3)]
+    processes = [forked(*MODEL, *quick) for _ in range(3)]
     assert [finish(process) for process in processes] == [(0, "")] * 3
     files = list((tmp_path / "benchmark_results").glob("*.json"))
     with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
