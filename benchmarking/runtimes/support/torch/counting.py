@@ -10,8 +10,9 @@ everything computed. Counts do not vary between calls and are stored in the buil
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from math import isfinite, prod
@@ -172,8 +173,10 @@ def count_work(
 
 
 def _run_counted(counter: Any, call: Callable[[], Any]) -> None:
-    """Run the call uncompiled under the counter."""
-    with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
+    """Run the call uncompiled under the counter. Unless something is compiled, torch's compiler is not imported, which
+    takes as long as importing torch."""
+    uncompiled = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with memory_errors("counting"), uncompiled, counter:
         call()
 
 
@@ -209,6 +212,10 @@ def _counter_class() -> type[Any]:
         """Sees every operator before its kernel runs; composite operators are decomposed first."""
 
         supports_higher_order_operators = True
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # else torch imports its compiler to say so
 
         def __init__(
             self, on_kernel: OnKernel | None, on_dispatch: OnDispatch | None, *, computes: bool = True

@@ -190,6 +190,12 @@ def test_compiled_module_is_counted_uncompiled():
         assert values(lambda: model(x))["flops"] == 2 * 3 * 4 * 8
 
 
+def test_torchs_compiler_is_not_imported_where_nothing_is_compiled(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    values(lambda: torch.ones(8, 4) @ torch.ones(4, 16))
+    assert "torch._dynamo" not in sys.modules
+
+
 def test_outer_dispatch_mode_still_sees_the_operators():
     from torch.utils._python_dispatch import TorchDispatchMode
 
