@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
@@ -147,6 +148,12 @@ class FakeOperation(Operation):
     def count(self) -> Readings:
         self.counted += 1
         return Readings(values={"flops": 2_000_000.0}, missing={"bytes_accessed": "not_supported"})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_libraries() -> None:
+    """No measurement looks for garbage in what the tests before have imported."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -309,7 +309,7 @@ def test_a_graphs_provider_is_the_devices_or_the_named_one() -> None:
 def test_float32_on_an_nvidia_gpu_is_not_computed_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarking.runtimes.support.engines.engine_runtime import turn_off_tf32
 
-    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    monkeypatch.setattr(os, "environ", {})  # what is set stays in here
     for precision, device, expected in (("float16", gpu(), None), ("float32", CPU, None), ("float32", gpu(), "0")):
         turn_off_tf32(SimpleNamespace(precision=precision, device=device))
         assert os.environ.get("NVIDIA_TF32_OVERRIDE") == expected
