@@ -46,7 +46,8 @@ ALWAYS_UNPACKED_BYTES = 16_000_000
 """Bytes that may be unpacked regardless of the ratio."""
 GZIP_MAGIC = b"\x1f\x8b"
 
-STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -191,22 +192,17 @@ def parse_json(
 
 def check_json(content: bytes, where: str) -> None:
     """Raise FormatError for a JSON text that is too deep or has too many values, before it is parsed."""
-    if content.count(b",") > MAX_VALUES:
+    outside, strings = STRING.subn(b"", content)
+    brackets = outside.translate(None, NO_BRACKETS)
+    if content.count(b",") > MAX_VALUES or strings + len(brackets) > MAX_VALUES:
         _refuse(where, f"more than {MAX_VALUES} values")
-    depth = containers = 0
-    for number, match in enumerate(STRING_OR_BRACKET.finditer(content)):
-        first = content[match.start()]
-        if first in b"[{":
-            depth += 1
-            containers += 1
-            if depth > MAX_DEPTH:
-                _refuse(where, f"nested more than {MAX_DEPTH} levels deep")
-            if containers > MAX_CONTAINERS:
-                _refuse(where, f"more than {MAX_CONTAINERS} lists and objects")
-        elif first in b"]}":
-            depth -= 1
-        elif number > MAX_VALUES:
-            _refuse(where, f"more than {MAX_VALUES} values")
+    if brackets.count(b"[") + brackets.count(b"{") > MAX_CONTAINERS:
+        _refuse(where, f"more than {MAX_CONTAINERS} lists and objects")
+    depth = 0
+    for bracket in brackets:
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            _refuse(where, f"nested more than {MAX_DEPTH} levels deep")
 
 
 def _refuse(where: str, problem: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -224,9 +225,10 @@ def test_benchmarks_are_measured_in_alternating_launches(write, tmp_path, monkey
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(tmp_path_factory, empty_database):
     """A folder in which the file above was measured, as a command, and what it printed."""
     folder = tmp_path_factory.mktemp("own")
+    shutil.copy(empty_database, folder / "own.duckdb")
     (folder / "benches").mkdir()
     (folder / "benches" / "own.py").write_text(OWN)
     command = [sys.executable, "benches/own.py", "--devices", "null", "--launches", "1", "--model-id", "big"]
