@@ -26,7 +26,7 @@ from benchmarking.sweep.plan.request import plan_cell
 from benchmarking.sweep.run.supervisor import finished_run
 from db.rows import series_id, series_keys
 
-pytestmark = pytest.mark.usefixtures("_own_files")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("_own_files")]
 GRAPH, SAVED = "graph.onnx", "saved"
 RUN_LINES = {
     "task": ("tiny-gpt2", "--task=feature-extraction"),

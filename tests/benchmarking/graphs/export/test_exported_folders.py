@@ -28,6 +28,7 @@ from benchmarking.workloads.support.exported_folder import copy_checked, torch_w
 from benchmarking.workloads.support.resolve import resolve
 
 pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.forked_children
 
 POINT = Point(batch_size=2, sequence_length=9, new_tokens=3)
 

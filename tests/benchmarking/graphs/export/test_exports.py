@@ -268,16 +268,16 @@ def test_torchs_exporter_is_used_if_transformers_has_none(monkeypatch):
     [
         (
             "9",
-            r"torch's TorchScript exporter cannot export the graph 'decode': .*; operators from version 17 ",
+            r"torch's TorchScript exporter cannot export the graph 'model': .*; operators from version 17 ",
         ),
-        ("newest", r"cannot convert 'decode' to operators of version \d+, it wrote version 18: use --opset 18"),
+        ("newest", r"cannot convert 'model' to operators of version \d+, it wrote version 18: use --opset 18"),
     ],
 )
 def test_a_version_of_operators_that_the_exporter_cannot_write_is_refused(command, tmp_path, opset, why):
     from onnx.defs import onnx_opset_version
 
     version = str(onnx_opset_version()) if opset == "newest" else opset
-    code, _, err = command("tiny-gpt2", "--opset", version, "--output-dir", tmp_path / "out", "--quiet")
+    code, _, err = command("tiny-bert", "--opset", version, "--output-dir", tmp_path / "out", "--quiet")
     assert code == 1
     assert re.search(why, err)
     assert not list((tmp_path / "out").glob("*"))
