@@ -91,14 +91,14 @@ class ChartPlugin:
 
     def statement(self, selection: Selection) -> str:
         """The query for the chart's rows; its parameters are fields of the selection."""
-        latest, comparable, selected = LATEST, COMPARABLE, f"{SELECTED} AND {OF_LOADS[self.loads]}"
+        newest = {"latest": f"r.result_id IN {LATEST}", "comparable": f"r.result_id IN {COMPARABLE}", None: "TRUE"}
         if selection.results is not None:
-            latest, comparable, selected = LATEST_CHOSEN, COMPARABLE_CHOSEN, f"{selected} AND {CHOSEN}"
-        newest = {"latest": f"r.result_id IN {latest}", "comparable": f"r.result_id IN {comparable}", None: "TRUE"}
+            latest, comparable = f"r.result_id IN {LATEST_CHOSEN}", f"r.result_id IN {COMPARABLE_CHOSEN}"
+            newest = {"latest": latest, "comparable": comparable, None: CHOSEN}
         order = f"{ORDER}, {self.then_by}" if self.then_by else ORDER
         return f"""
             SELECT {FACTS}, {self.columns} FROM {TABLES} {self.joins}
-            WHERE {newest[self.newest]} AND ({self.condition}) AND {selected}
+            WHERE {newest[self.newest]} AND ({self.condition}) AND {SELECTED} AND {OF_LOADS[self.loads]}
             {self.qualify} ORDER BY {order}
         """  # noqa: S608 - constants of the charts; values are bound
 
@@ -187,9 +187,14 @@ LATEST = "(SELECT result_id FROM latest_results)"
 """The newest result of each series, of any status."""
 
 NEWEST_CHOSEN = """(
-    SELECT result_id FROM all_results WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
-    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY {first}started_at DESC, result_id DESC) = 1
+    SELECT result_id
+    FROM benchmark_results JOIN benchmark_runs USING (run_id) LEFT JOIN series_alias USING (series_id)
+    WHERE result_id IN (SELECT unnest($results::VARCHAR[])) AND task <> 'device-calibration'
+    QUALIFY row_number() OVER (
+        PARTITION BY coalesce(canonical_series_id, series_id) ORDER BY {first}started_at DESC, result_id DESC
+    ) = 1
 )"""
+"""Not of the view `all_results`: to plan its columns takes longer than the query."""
 LATEST_CHOSEN = NEWEST_CHOSEN.format(first="")
 """The newest result of each series among the chosen results, which may be of older runs."""
 COMPARABLE_CHOSEN = NEWEST_CHOSEN.format(

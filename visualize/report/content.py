@@ -193,7 +193,13 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
 
 
 def report_of(
-    warehouse: Warehouse, ids: Sequence[str], source: str, comparison: Comparison | None = None, command: str = ""
+    warehouse: Warehouse,
+    ids: Sequence[str],
+    source: str,
+    comparison: Comparison | None = None,
+    command: str = "",
+    *,
+    has_charts: bool = True,
 ) -> SimpleNamespace:
     """The report of one or more results, or of a comparison, which `command` prints. Raises UsageError for too many."""
     rows = read_results(warehouse, ids)
@@ -205,13 +211,7 @@ def report_of(
     sides = {} if comparison is None else sides_of(comparison)
     own = custom_metrics(warehouse)
     known_quality = qualities(warehouse, sorted(keys))
-    columns = {"models": "model_id", "machines": "hardware_id"}
-    same = {name: sorted({run[of] for run in runs}) for name, of in columns.items()}
-    profiled = sorted(warehouse.query(PROFILES, same).dicts(), key=lambda row: row["started_at"], reverse=True)
-    # Without charts over time, which would show one run of each series.
-    selection = Selection(results=tuple(ids), profiles=())
-    of_models = {name: one for name, one in charts().items() if one.by_default and one.scope == "model"}
-    chart_rows = {name: one.rows(warehouse, selection) for name, one in of_models.items() if not one.has_metric}
+    profiled, chart_rows = _read_charts(warehouse, ids, runs) if has_charts else ([], {})
     models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
     # A doubt about every result names none of them.
     measured = sum(row["status"] == "ok" for row in rows)
@@ -258,6 +258,19 @@ def report_of(
             _method(at + 1, [run for run in runs if keys[run["run_id"]] == key]) for at, key in enumerate(order)
         ),
     )
+
+
+def _read_charts(
+    warehouse: Warehouse, ids: Sequence[str], runs: Sequence[Row]
+) -> tuple[Sequence[Row], Mapping[str, Sequence[Row]]]:
+    """The profiles of the same models and machines, newest first, and the rows of each chart of the results."""
+    columns = {"models": "model_id", "machines": "hardware_id"}
+    same = {name: sorted({run[of] for run in runs}) for name, of in columns.items()}
+    profiled = sorted(warehouse.query(PROFILES, same).dicts(), key=lambda row: row["started_at"], reverse=True)
+    # Without charts over time, which would show one run of each series.
+    selection = Selection(results=tuple(ids), profiles=())
+    of_models = {name: one for name, one in charts().items() if one.by_default and one.scope == "model"}
+    return profiled, {name: one.rows(warehouse, selection) for name, one in of_models.items() if not one.has_metric}
 
 
 def _group(

@@ -83,8 +83,10 @@ def write_report(
             comparison = compare(source.warehouse, before, after, judged_metric(source.warehouse, metric), columns)
             command = compare_command(before.text, after.text, metric, ",".join(across))
             ids = _compared_ids(source, comparison)
-        report = report_of(source.warehouse, ids, without_place(source.name), comparison, command)
-    text = html(report) if report_format(path) == "html" else markdown(report)
+        is_html = report_format(path) == "html"  # Markdown has no charts
+        name = without_place(source.name)
+        report = report_of(source.warehouse, ids, name, comparison, command, has_charts=is_html)
+    text = html(report) if is_html else markdown(report)
     with temporary_sibling(path) as part:
         try:
             part.write_text(text, encoding="utf-8", newline="\n")
