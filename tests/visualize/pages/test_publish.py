@@ -169,15 +169,14 @@ def test_the_page_recommend_says_where_servers_are(pages):
     assert "The page Loads has the request rates of servers" in pages["recommend.html"].text
 
 
-def test_the_site_contains_no_hosts_users_and_folders(small, tmp_path):
-    assert publish(tmp_path / "site", small) == 0
-    crawled(tmp_path / "site")
-    for path, content in files(tmp_path / "site").items():
+def test_the_site_contains_no_hosts_users_and_folders(small_site):
+    crawled(small_site)
+    for path, content in files(small_site).items():
         for word in PRIVATE:
             assert word.encode() not in content, (path, word)
             assert word.replace(" ", "-").lower() not in path
-    assert sum(path.startswith("profile/") for path in files(tmp_path / "site")) == 3
-    text = (tmp_path / "site" / "results.html").read_text(encoding="utf-8")
+    assert sum(path.startswith("profile/") for path in files(small_site)) == 3
+    text = (small_site / "results.html").read_text(encoding="utf-8")
     assert "…/llama" in text
     assert "…/llama (2)" in text, "models of one name in two folders stay two models"
 
@@ -218,8 +217,8 @@ def test_a_host_named_like_a_record_field_changes_no_record(tmp_path):
         for name in ("cpu", "results", "latency", "measure", "eager", "bert-base-uncased"):
             run = make_run(batch_sizes=(1,), iterations=9)
             warehouse.ingest(dataclasses.replace(run, provenance=dataclasses.replace(run.provenance, host=name)))
-    assert publish(tmp_path / "site", tmp_path / "odd.duckdb") == 0
-    (page, *_) = (tmp_path / "site" / "run").glob("*.html")
+    assert publish(tmp_path / "site", tmp_path / "odd.duckdb", "--runs", "1") == 0
+    (page,) = (tmp_path / "site" / "run").glob("*.html")
     text = page.read_text(encoding="utf-8")
     assert "bert-base-uncased on Test CPU" in text
     assert "<dd>eager (attention=sdpa)</dd>" in text
@@ -316,6 +315,7 @@ def test_aliases_and_alerts_are_published_without_their_notes(tmp_path):
 
 def test_alerts_beyond_the_list_are_counted_and_only_a_server_names_the_command_that_lists_them(tmp_path, monkeypatch):
     monkeypatch.setattr(overview_page, "FINDINGS", 1)
+    monkeypatch.setattr(static_site, "MOST_PAGES", 1)
     overview = views()["overview"]
     path = tmp_path / "judged.duckdb"
     with Warehouse.open(path) as warehouse:
@@ -496,7 +496,8 @@ def test_charts_are_drawn_from_disk_without_errors(browser, site):
     assert troubles == []
 
 
-def test_a_run_id_cannot_escape_the_site(tmp_path):
+def test_a_run_id_cannot_escape_the_site(tmp_path, monkeypatch):
+    monkeypatch.setattr(static_site, "MOST_PAGES", 1)
     with Warehouse.open(tmp_path / "odd.duckdb") as warehouse:
         for name in ("../../../out", "A", "a", "x" * 300, "<b>"):
             warehouse.ingest(make_run(run_id=name, batch_sizes=(1,), iterations=9))
