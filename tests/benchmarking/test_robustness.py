@@ -41,7 +41,8 @@ def in_real_time(tmp_path, monkeypatch, null_script, empty_database):
 
 
 def start(*arguments):
-    """A command that starts as a user's does: the system lists what it and its workers run."""
+    """A command that starts as a user's does: the system lists what it and its workers run. `Popen` is the one from
+    before the tests, which does not fork."""
     return Popen([*COMMAND, *arguments], stdout=DEVNULL, stderr=PIPE, text=True)
 
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.forked_children, pytest.mark.skipif(os.name != "posix"
 
 COMMAND = [sys.executable, "-m", "benchmarking.batch_benchmark", "--quiet"]
 BATCH = ["--models", "tiny-bert,tiny-gpt2", "--devices", "null", "--batch-sizes", "1,2", "--sequence-lengths", "32"]
-BATCH += ["--new-tokens", "4", "--iterations", "12", "--warmup-iterations", "1", "--launches", "2"]
+BATCH += ["--new-tokens", "4", "--iterations", "20", "--warmup-iterations", "1", "--launches", "2"]
 BATCH += ["--weights", "random"]
 POINTS = {("tiny-bert", "b1 s32"), ("tiny-bert", "b2 s32"), ("tiny-gpt2", "b1 s32 n4"), ("tiny-gpt2", "b2 s32 n4")}
 
