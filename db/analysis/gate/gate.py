@@ -113,6 +113,7 @@ def judge_all(cases: Sequence[Case], *, is_confirmation: bool = False) -> list[J
 
     For a confirmation, the newest runs are those of a fresh session, and count by themselves.
     """
+    cases = [_without_copies(case) for case in cases]
     used = [_history(case) for case in cases]
     reasons = [_why_not(case, past) for case, past in zip(cases, used, strict=True)]
     members = [index for index, reason in enumerate(reasons) if reason is None]
@@ -171,23 +172,28 @@ def seen_levels(levels: Sequence[tuple[bool, int]]) -> int:
 def _history(case: Case) -> tuple[Night, ...]:
     """The newest runs; those of earlier segments are moved to the level of the last one, since only their variation
     counts."""
-    own = _stored_once(case.segments[-1], case.newest)[-PARAMETERS.max_points :]
+    own = case.segments[-1][-PARAMETERS.max_points :]
     if not own or len(own) < PARAMETERS.min_points_after_change:
-        return tuple(own)
+        return own
     level = median(night.value for night in own)
     moved: list[Night] = []
     for segment in case.segments[:-1]:
-        usable = _stored_once(segment)
-        if len(usable) > 1:
-            factor = level / median(night.value for night in usable)
-            moved += [Night(session=one.session, value=one.value * factor, time=one.time) for one in usable]
+        if len(segment) > 1:
+            factor = level / median(night.value for night in segment)
+            moved += [Night(session=one.session, value=one.value * factor, time=one.time) for one in segment]
     space = PARAMETERS.max_points - len(own)
     return (*(moved[-space:] if space else ()), *own)
 
 
-def _stored_once(segment: Sequence[Night], newest: Night | None = None) -> list[Night]:
-    """The runs of a segment with a value, without copies, also of the newest run: a session that was stored twice has
-    the same start and the same value, and is no second witness."""
+def _without_copies(case: Case) -> Case:
+    """The case with the runs of its segments that have a value, without copies, also of the newest run."""
+    *earlier, own = case.segments
+    return replace(case, segments=(*map(_stored_once, earlier), _stored_once(own, case.newest)))
+
+
+def _stored_once(segment: Sequence[Night], newest: Night | None = None) -> tuple[Night, ...]:
+    """The runs of a segment with a value, without copies: a session that was stored twice has the same start and the
+    same value, and is no second witness."""
     seen = set[tuple[object, float]]() if newest is None else {(newest.time, newest.value)}
     own = []
     for night in segment:
@@ -195,14 +201,14 @@ def _stored_once(segment: Sequence[Night], newest: Night | None = None) -> list[
         if night.value > 0 and (night.time is None or key not in seen):
             own.append(night)
         seen.add(key)
-    return own
+    return tuple(own)
 
 
 def _why_not(case: Case, past: Sequence[Night]) -> str | None:
     """Why the value cannot be judged; None if it can."""
-    own = len(_stored_once(case.segments[-1], case.newest))
+    own = len(case.segments[-1])
     if len(past) < PARAMETERS.min_points:
-        earlier = (len(_stored_once(segment)) for segment in case.segments[:-1])
+        earlier = map(len, case.segments[:-1])
         before = sum(runs for runs in earlier if runs > 1)  # a single run at a level shows no variation
         if not before:
             return f"{counted(own, 'earlier run')}, at least {PARAMETERS.min_points} required"
@@ -229,7 +235,7 @@ def _judgement(
     is_confirmation: bool,
 ) -> Judgement:
     assert case.newest is not None
-    value, own = case.newest.value, min(len(_stored_once(case.segments[-1], case.newest)), len(past))
+    value, own = case.newest.value, min(len(case.segments[-1]), len(past))
     if outlook is None:
         return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
     latest = [night.value for night in past[len(past) - outlook.together + 1 :]] if outlook.together > 1 else []

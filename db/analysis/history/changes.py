@@ -261,14 +261,16 @@ def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: flo
     """
     try:
         with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as warehouse:
-            stale = [metric for metric in metrics if stale_series(warehouse, metric)]
+            stale: dict[Metric, list[str] | None] = {
+                metric: series for metric in metrics if (series := stale_series(warehouse, metric))
+            }
     except OutdatedError:  # opening it for writing upgrades it
-        stale = list(metrics)
+        stale = dict.fromkeys(metrics)
     counts = SearchCounts()
     if stale:
         with Warehouse.open(path, lock_timeout_s=lock_timeout_s, create=False) as warehouse:
-            for metric in stale:
-                counts += update_changes(warehouse, metric)
+            for metric, series in stale.items():
+                counts += update_changes(warehouse, metric, series=series)
     return counts
 
 
