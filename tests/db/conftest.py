@@ -21,12 +21,12 @@ from tests.helpers.records import RunMaker
 @pytest.fixture
 def database(tmp_path: Path, empty_database: Path) -> Path:
     """Path of an empty warehouse."""
-    return Path(shutil.copy(empty_database, tmp_path / "benchmark_db.duckdb"))
+    return Path(shutil.copy2(empty_database, tmp_path / "benchmark_db.duckdb"))
 
 
 @pytest.fixture
 def warehouse(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Warehouse]:
-    with Warehouse.open(shutil.copy(empty_database, tmp_path_factory.mktemp("warehouse") / "a.duckdb")) as opened:
+    with Warehouse.open(shutil.copy2(empty_database, tmp_path_factory.mktemp("warehouse") / "a.duckdb")) as opened:
         yield opened
 
 
@@ -97,7 +97,7 @@ def asked_database(
     """Path of a warehouse to ask, never to write to: bert in January with doubts and a failure, gpt2 on two runtimes in
     February, a vision model in March."""
     if "path" not in _asked:
-        path = Path(shutil.copy(empty_database, tmp_path_factory.mktemp("asked") / "asked.duckdb"))
+        path = Path(shutil.copy2(empty_database, tmp_path_factory.mktemp("asked") / "asked.duckdb"))
         with Warehouse.open(path) as opened:
             january = {"started_at": "2026-01-02T03:04:05Z", "iterations": 4}
             opened.ingest(make_run(with_failed=True, with_doubtful=True, provenance=hostile(make_run()), **january))

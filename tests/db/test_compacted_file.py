@@ -35,7 +35,7 @@ for path in sys.argv[2:]:
 @pytest.fixture(scope="module")
 def filled_once(tmp_path_factory, empty_database, make_run):
     """A database that many runs were stored in, one after the other, and so holds free blocks: to copy."""
-    path = Path(shutil.copy(empty_database, tmp_path_factory.mktemp("filled") / "filled.duckdb"))
+    path = Path(shutil.copy2(empty_database, tmp_path_factory.mktemp("filled") / "filled.duckdb"))
     for _ in range(6):
         with Warehouse.open(path) as warehouse:
             warehouse.ingest(make_run(iterations=4000, launches=2))
@@ -45,7 +45,7 @@ def filled_once(tmp_path_factory, empty_database, make_run):
 @pytest.fixture
 def filled(tmp_path, filled_once):
     """Path of such a database."""
-    return Path(shutil.copy(filled_once, tmp_path / "benchmark_db.duckdb"))
+    return Path(shutil.copy2(filled_once, tmp_path / "benchmark_db.duckdb"))
 
 
 def contents(path):

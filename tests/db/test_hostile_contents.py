@@ -42,7 +42,7 @@ def hostile_database(empty_database, make_run, tmp_path_factory):
     """Path of a database full of hostile texts; nothing is written to it."""
     if "path" in _made:
         return _made["path"]
-    _made["path"] = path = str(shutil.copy(empty_database, tmp_path_factory.mktemp("hostile") / "hostile.duckdb"))
+    _made["path"] = path = str(shutil.copy2(empty_database, tmp_path_factory.mktemp("hostile") / "hostile.duckdb"))
     with Warehouse.open(path) as warehouse:
         for day in range(1, 4):
             run = make_run(model_id=HOSTILE, with_failed=True, started_at=f"2026-01-0{day}T00:00:00Z")

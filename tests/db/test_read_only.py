@@ -94,7 +94,7 @@ def outcomes(tmp_path_factory, empty_database, make_run):
     media = folder / "media"
     (media / "runs").mkdir(parents=True)
     (folder / "work").mkdir()
-    shutil.copy(empty_database, folder / "work" / "merged.duckdb")
+    shutil.copy2(empty_database, folder / "work" / "merged.duckdb")
     (media / "runs" / "1.json").write_text(dumps(make_run()))
     with Warehouse.open(media / "a.duckdb") as warehouse:
         warehouse.ingest_file(media / "runs" / "1.json")

@@ -70,7 +70,7 @@ def test_a_run_from_rows_makes_the_same_rows(warehouse, peculiar, tmp_path, empt
     ids = [row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs ORDER BY ingested_at").dicts()]
     stored = list(stored_runs(warehouse, ids))
     assert [one.compacted for one in stored] == [0, 0]
-    with Warehouse.open(shutil.copy(empty_database, tmp_path / "again.duckdb")) as again:
+    with Warehouse.open(shutil.copy2(empty_database, tmp_path / "again.duckdb")) as again:
         for one in sorted(stored, key=lambda one: ids.index(one.run.run_id)):
             again.ingest(run_from_json(to_json(one.run), "x"))
         assert rows(again) == rows(warehouse)

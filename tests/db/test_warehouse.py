@@ -169,7 +169,7 @@ def test_runs_stored_together_are_stored_as_one_after_the_other(make_run, empty_
     runs = [make_run(started_at=f"2026-01-0{day}T03:04:05Z") for day in (1, 3, 2)]
     found = []
     for name in ("each", "all"):
-        with Warehouse.open(shutil.copy(empty_database, tmp_path / f"{name}.duckdb")) as opened:
+        with Warehouse.open(shutil.copy2(empty_database, tmp_path / f"{name}.duckdb")) as opened:
             new = opened.ingest_all(runs) if name == "all" else sum(opened.ingest(run) for run in runs)
             heads = opened.query("SELECT * FROM series_heads ORDER BY series_id").dicts()
             found.append((new, row_counts(opened), heads))

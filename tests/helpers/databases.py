@@ -70,41 +70,34 @@ def copying(empty_database: Path) -> Callable[[Path], None]:
     def create(path: Path) -> None:
         make_folder(path.parent)
         with temporary_sibling(path) as part:
-            shutil.copyfile(empty_database, part)
+            shutil.copy2(empty_database, part)
             publish(part, path)
 
     return create
 
 
 class Examined:
-    """Files that this process has made or closed: what `db.migrate.refuse_foreign` found in one is still true while
-    nobody has written to it, and looking at the whole catalog again is half of opening it."""
+    """Files that this process has closed, and copies of them by `shutil.copy2`: what `db.migrate.refuse_foreign` found
+    in one is still true while nobody has written to it, and looking at the whole catalog is half of opening it."""
 
     def __init__(self, empty_database: Path) -> None:
-        self.copy, self.empty_database = copying(empty_database), str(empty_database)
+        self.create = copying(empty_database)
         self.views: dict[tuple[int, ...], Views] = {}
         self.found: dict[str, Views] = {}
 
-    def create(self, path: Path) -> None:
-        self.copy(path)
-        self._remember(str(path), self.found.get(self.empty_database))
-
     def refuse_foreign(self, connection: Connection, path: str, database: str | None = None, **how: bool) -> Views:
-        is_plain = database is None and not any(how.values())
+        is_plain = not any(how.values())
         if is_plain and (views := self.views.get(_state(path))) is not None:
             return views
         views = REFUSE_FOREIGN(connection, path, database, **how)
-        if is_plain and migrate.are_own_views(views):
+        if is_plain and database is None and migrate.are_own_views(views):
             self.found[path] = views
         return views
 
     def close(self, warehouse: Warehouse) -> None:
         CLOSE(warehouse)
-        if warehouse.path == warehouse.file:
-            self._remember(warehouse.path, self.found.get(warehouse.path))
-
-    def _remember(self, path: str, views: Views | None) -> None:
-        if views is not None and (state := _state(path)):
+        views = self.found.get(warehouse.path)
+        if warehouse.path == warehouse.file and views is not None and (state := _state(warehouse.path)):
             self.views[state] = views
 
 
@@ -114,8 +107,7 @@ def _state(path: str) -> tuple[int, ...]:
         status = os.stat(path)
     except OSError:
         return ()
-    times = (status.st_mtime_ns, status.st_ctime_ns)
-    return () if os.path.exists(f"{path}.wal") else (status.st_dev, status.st_ino, status.st_size, *times)
+    return () if os.path.exists(f"{path}.wal") else (status.st_size, status.st_mtime_ns)
 
 
 @contextmanager

@@ -27,13 +27,13 @@ CACHE = {}
 def raised(tmp_path, tmp_path_factory, empty_database, make_run):
     """A warehouse with two alerts: a1fe5c1 at batch 1 and a1fe5c2 at batch 2."""
     if "path" not in CACHE:
-        path = shutil.copy(empty_database, tmp_path_factory.mktemp("alert") / "raised.duckdb")
+        path = shutil.copy2(empty_database, tmp_path_factory.mktemp("alert") / "raised.duckdb")
         with Warehouse.open(path) as warehouse:
             warehouse.ingest(make_run(sequence_lengths=(32,), iterations=3))
             with warehouse.transaction() as connection:
                 connection.execute(INSERT)
         CACHE["path"] = path
-    return str(shutil.copy(CACHE["path"], tmp_path / "raised.duckdb"))
+    return str(shutil.copy2(CACHE["path"], tmp_path / "raised.duckdb"))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from db.warehouse import Warehouse
 @pytest.fixture
 def noted(tmp_path, empty_database, make_run):
     """A warehouse with a run: its path, and the ids of what a note can be about."""
-    path = shutil.copy(empty_database, tmp_path / "noted.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "noted.duckdb")
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(make_run(sequence_lengths=(32,), batch_sizes=(1,), iterations=3))
         (ids,) = warehouse.query("SELECT run_id, result_id, series_id, hardware_id FROM all_results").dicts()
@@ -79,6 +79,6 @@ def test_the_newest_run_is_called_latest(noted, capsys):
 
 
 def test_there_is_no_latest_run_of_an_empty_warehouse(tmp_path, empty_database, capsys):
-    assert run(str(shutil.copy(empty_database, tmp_path / "empty.duckdb")), "add", "latest", "x") == 2
+    assert run(str(shutil.copy2(empty_database, tmp_path / "empty.duckdb")), "add", "latest", "x") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("latest: no run is stored yet: benchhouse run MODEL --save stores one")

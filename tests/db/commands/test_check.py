@@ -53,12 +53,12 @@ def measured(make_run):
 def history(tmp_path, tmp_path_factory, empty_database, measured):
     """A warehouse with 12 runs whose logarithms are 0.01 above and below the mean by turns."""
     if "path" not in CACHE:
-        path = shutil.copy(empty_database, tmp_path_factory.mktemp("check") / "history.duckdb")
+        path = shutil.copy2(empty_database, tmp_path_factory.mktemp("check") / "history.duckdb")
         with Warehouse.open(path) as warehouse:
             for number in range(RUNS):
                 warehouse.ingest(measured(number, math.exp(0.01 * (-1) ** number)))
         CACHE["path"] = path
-    return shutil.copy(CACHE["path"], tmp_path / "history.duckdb")
+    return shutil.copy2(CACHE["path"], tmp_path / "history.duckdb")
 
 
 @pytest.fixture
@@ -361,7 +361,7 @@ def test_an_empty_or_missing_database_has_not_enough_data_and_the_next_step_is_n
 def test_with_too_few_runs_the_value_is_shown_and_the_command_that_gates_now(
     empty_database, tmp_path, measured, capsys
 ):
-    path = shutil.copy(empty_database, tmp_path / "short.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "short.duckdb")
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(measured(1))
     assert check.main(["--db-path", str(path)]) == 3
@@ -536,7 +536,7 @@ def test_github_gets_a_comment_and_annotations(history, stored, measured, capsys
 
 
 def test_a_comment_reports_that_there_is_nothing_to_judge(empty_database, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "empty.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "empty.duckdb")
     assert check.main(["--github", "-", "--db-path", str(path)]) == 3
     assert "not enough data" in capsys.readouterr().out
     assert check.main(["--github", "-", "--json", "--db-path", str(path)]) == 2
@@ -645,7 +645,7 @@ def test_a_session_that_measures_something_else_each_time_is_judged_only_if_name
 
 
 def test_a_search_alone_is_no_reason_to_measure_one_of_its_setups_again(empty_database, tmp_path, make_run, capsys):
-    path = shutil.copy(empty_database, tmp_path / "searched.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "searched.duckdb")
     run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
     searched = replace(run, provenance=replace(run.provenance, tags={"tune": run.session_id}))
     alike = make_run(batch_sizes=(1,), sequence_lengths=(32,), session_id=str(uuid.uuid4()))
@@ -686,7 +686,7 @@ def test_an_import_of_an_earlier_date_is_not_judged_unsaid(stored, measured, his
 def test_own_benchmarks_with_too_few_runs_are_gated_by_the_batch_that_measures_them(
     empty_database, measured, tmp_path, capsys
 ):
-    path = shutil.copy(empty_database, tmp_path / "benches.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "benches.duckdb")
     run = measured(1)
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(replace(run, cell=replace(run.cell, workload=replace(run.cell.workload, source="bench"))))
@@ -709,7 +709,7 @@ def test_own_benchmarks_with_too_few_runs_are_gated_by_the_batch_that_measures_t
 def test_a_load_with_too_few_runs_is_gated_by_its_limits(
     mode, points, levels, empty_database, measured, tmp_path, capsys
 ):
-    path = shutil.copy(empty_database, tmp_path / "load.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "load.duckdb")
     run = measured(1)
     changes = [{"concurrency": one} if isinstance(one, int) else {"axes": one} for one in points]
     results = tuple(
@@ -726,7 +726,7 @@ def test_a_load_with_too_few_runs_is_gated_by_its_limits(
 
 
 def test_no_command_of_ours_gates_a_load_of_another_tool(empty_database, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "load.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "load.duckdb")
     (file, *_) = sorted(FIXTURES.glob("imports/guidellm/*.json"))
     assert import_results.main([str(file), "--db-path", str(path)]) == 0
     assert check.main(["--db-path", str(path)]) == 3
@@ -736,7 +736,7 @@ def test_no_command_of_ours_gates_a_load_of_another_tool(empty_database, tmp_pat
 
 
 def test_a_series_without_a_verdict_by_several_metrics_is_listed_once(empty_database, measured, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "few.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "few.duckdb")
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(measured(1))
     both = "latency_median_ms,throughput_samples_per_sec"
@@ -748,7 +748,7 @@ def test_a_series_without_a_verdict_by_several_metrics_is_listed_once(empty_data
 
 
 def test_series_of_one_name_without_a_verdict_are_listed_once(empty_database, measured, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "few.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "few.duckdb")
     one, other = measured(1), measured(2)
     workload = replace(other.cell.workload, revision="b" * 40)  # another series, of which the name says nothing
     with Warehouse.open(path) as warehouse:
@@ -791,7 +791,7 @@ def test_highest_rates_of_searches_are_judged_as_any_metric(stored, measured, hi
 def test_the_command_that_gates_now_has_the_metric_and_is_offered_only_if_it_would_have_a_value(
     empty_database, measured, tmp_path, capsys
 ):
-    path = shutil.copy(empty_database, tmp_path / "one.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "one.duckdb")
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(measured(1))
     both = "latency_p95_ms,throughput_samples_per_sec"

@@ -31,7 +31,7 @@ def quality(added: float = 0.0, inputs: str = "a text") -> Quality:
 
 @pytest.fixture
 def database(tmp_path: Path, empty_database: Path) -> str:
-    return str(shutil.copy(empty_database, tmp_path / "quality.duckdb"))
+    return str(shutil.copy2(empty_database, tmp_path / "quality.duckdb"))
 
 
 @pytest.fixture

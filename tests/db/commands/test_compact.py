@@ -56,12 +56,12 @@ def template(tmp_path_factory):
 def filled(template, tmp_path, empty_database, make_run):
     """An old run with samples enough for a p99, an old one with few, a new one."""
     if not template.exists():
-        shutil.copy(empty_database, template)
+        shutil.copy2(empty_database, template)
         with Warehouse.open(template) as warehouse:
             warehouse.ingest(noisy(make_run(**ONE, **OLD, iterations=400), 1))
             warehouse.ingest(noisy(make_run(**ONE, **OLD, iterations=41, model_id="gpt2"), 2))
             warehouse.ingest(noisy(make_run(**ONE, **NEW, iterations=400), 3))
-    return Path(shutil.copy(template, tmp_path / "b.duckdb"))
+    return Path(shutil.copy2(template, tmp_path / "b.duckdb"))
 
 
 def rows(path, sql):
@@ -153,7 +153,7 @@ def test_a_dry_run_measures_on_a_copy_and_changes_nothing(filled, capsys):
 def test_token_arrivals_are_dropped_with_their_gaps_and_the_load_still_merges(filled, tmp_path, capsys):
     gaps = (make_samples("inter_token_latency", 60), make_samples("inter_token_latency", 30))
     loads = [with_samples(make_load(rates=(1.0,), **OLD), one) for one in gaps]
-    for path in (filled, Path(shutil.copy(filled, tmp_path / "other.duckdb"))):
+    for path in (filled, Path(shutil.copy2(filled, tmp_path / "other.duckdb"))):
         with Warehouse.open(path) as warehouse:
             for load in loads:
                 warehouse.ingest(load)

@@ -41,7 +41,7 @@ def tagged(run, side):
 @pytest.fixture
 def stored(tmp_path, empty_database, make_run):
     """Arguments that name a database with the sides a, b (slower at one of two points) and c (another runtime)."""
-    path = shutil.copy(empty_database, tmp_path / "a.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "a.duckdb")
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(tagged(make_run(batch_sizes=(1, 2), sequence_lengths=(32,)), "a"))
         slow = make_run(batch_sizes=(1,), sequence_lengths=(32,), slowdown=1.5, started_at="2026-01-02T03:04:07Z")

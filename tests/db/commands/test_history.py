@@ -25,14 +25,14 @@ def kept():
 def filled(tmp_path, tmp_path_factory, empty_database, write_history, kept):
     """Path of a database: bert's latency rises on 2026-01-13, gpt2's falls, vit's rises and comes back, t5 is quiet."""
     if not kept:
-        path = shutil.copy(empty_database, tmp_path_factory.mktemp("histories") / "a.duckdb")
+        path = shutil.copy2(empty_database, tmp_path_factory.mktemp("histories") / "a.duckdb")
         with Warehouse.open(path) as warehouse:
             write_history(warehouse, [*QUIET, *WORSE], model_id="bert")
             write_history(warehouse, [*QUIET, *BETTER], model_id="gpt2")
             write_history(warehouse, [*QUIET, *WORSE, *QUIET], model_id="vit")
             write_history(warehouse, QUIET, model_id="t5")
         kept.append(path)
-    return shutil.copy(kept[0], tmp_path / "b.duckdb")
+    return shutil.copy2(kept[0], tmp_path / "b.duckdb")
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_change_that_the_newest_run_first_shows_is_suspected_although_an_earli
     tmp_path, empty_database, write_history, capsys
 ):
     for runs, state in ((2, "suspected"), (3, "confirmed")):
-        path = shutil.copy(empty_database, tmp_path / f"{runs}.duckdb")
+        path = shutil.copy2(empty_database, tmp_path / f"{runs}.duckdb")
         with Warehouse.open(path) as warehouse:
             write_history(warehouse, [*QUIET, *WORSE[:runs]], model_id="bert")
         assert main(["history", "--db-path", str(path)]) == 0
@@ -133,7 +133,7 @@ def test_history_shows_as_many_series_as_the_limit_and_counts_the_rest(asked):
 
 
 def test_a_quantization_is_the_precision_of_its_history_in_json_too(tmp_path, empty_database, write_history, capsys):
-    path = shutil.copy(empty_database, tmp_path / "a.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "a.duckdb")
     with Warehouse.open(path) as warehouse:
         write_history(warehouse, QUIET, precision="other")
         mode = json.dumps({"quantization": "Q4_K - Medium"})
@@ -356,7 +356,7 @@ def test_results_of_series_without_any_history_are_counted(asked, filled):
 
 def test_regressions_name_a_slow_trend_and_blame_no_commit(tmp_path, empty_database, write_history, capsys):
     """10 ms and 0.3 % more each night; another series gets faster as slowly, which is no regression."""
-    path = str(shutil.copy(empty_database, tmp_path / "leak.duckdb"))
+    path = str(shutil.copy2(empty_database, tmp_path / "leak.duckdb"))
     noise = [1 + (place * 7 % 11 - 5) / 2000 for place in range(40)]
     with Warehouse.open(path) as warehouse:
         for model, per_run in (("bert", 1.003), ("gpt2", 1 / 1.003)):

@@ -22,7 +22,7 @@ CACHE = {}
 def measured(tmp_path_factory, empty_database, make_run):
     """A warehouse: eager takes 8, 16 ms at batch 1, 2; onnxruntime half; what is invalid or simulated a quarter."""
     if "path" not in CACHE:
-        path = shutil.copy(empty_database, tmp_path_factory.mktemp("recommend") / "measured.duckdb")
+        path = shutil.copy2(empty_database, tmp_path_factory.mktemp("recommend") / "measured.duckdb")
         small = {"sequence_lengths": (32,), "iterations": 3}
         wrong = make_run(runtime="compiled", slowdown=0.25, **small)
         wrong = replace(wrong, results=tuple(replace(result, validity="invalid") for result in wrong.results))
@@ -156,7 +156,7 @@ def test_invalid_requests_are_one_line(measured, capsys, arguments, code, messag
 
 
 def test_each_result_that_is_no_option_is_counted_once(empty_database, tmp_path, make_run, capsys):
-    path = shutil.copy(empty_database, tmp_path / "failed.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "failed.duckdb")
     run = make_run(sequence_lengths=(32,), batch_sizes=(1, 2), iterations=3)
     first, second = run.results
     device = replace(run.hardware.device, simulated=True)
@@ -214,7 +214,7 @@ def test_a_model_that_is_named_like_a_quantization_stays_with_its_own_quantizati
 def quantized(empty_database, tmp_path, make_run):
     """Files of a model in three quantizations, each with a configuration of its own as GGUF files have; that model
     itself, and another one of the same runtime."""
-    path = shutil.copy(empty_database, tmp_path / "quantized.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "quantized.duckdb")
     files = {"F16": ("float16", 1.0), "Q8_0": ("int8", 0.7), "Q4_1": ("int4", 0.4)}
     small = {"sequence_lengths": (32,), "batch_sizes": (1,), "iterations": 3}
     with Warehouse.open(path) as warehouse:
@@ -252,7 +252,7 @@ def test_a_single_file_of_a_model_keeps_its_name_and_an_unknown_one_is_no_other(
 
 def test_the_perplexity_of_files_without_a_reference_is_in_the_table(empty_database, tmp_path, make_run, capsys):
     """A GGUF file has no torch model beside it, so no measure that a limit applies to."""
-    path = shutil.copy(empty_database, tmp_path / "files.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "files.duckdb")
     with Warehouse.open(path) as warehouse:
         for name, precision, perplexity in (("Q8_0", "int8", 12.75), ("Q4_0", "int4", 18.04)):
             run = make_run(runtime="llamacpp", precision=precision, sequence_lengths=(32,), batch_sizes=(1,))
@@ -273,7 +273,7 @@ def test_a_newer_result_that_was_passed_over_is_named_wherever_an_older_one_is_s
     empty_database, tmp_path, make_run, capsys
 ):
     """The newest valid result is shown; that a newer one is slower, and doubtful, is not for the reader to find."""
-    path = shutil.copy(empty_database, tmp_path / "newer.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "newer.duckdb")
     small = {"batch_sizes": (1,), "sequence_lengths": (32,), "iterations": 3}
     other = Alter.on_device(make_run(started_at="2026-03-01T00:00:00Z", slowdown=2, **small), "Other CPU")
     with Warehouse.open(path) as warehouse:

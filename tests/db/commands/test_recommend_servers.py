@@ -57,7 +57,7 @@ def server(engine, late, device="cpu", **fields):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory, empty_database):
     """One engine on two machines: the GPU holds 8/s, the CPU 2/s. The invalid and the closed load do not count."""
-    path = shutil.copy(empty_database, tmp_path_factory.mktemp("served") / "served.duckdb")
+    path = shutil.copy2(empty_database, tmp_path_factory.mktemp("served") / "served.duckdb")
     quick = server("engine", {2.0: 0, 8.0: 2, 16.0: 0}, "cuda")
     quick = Alter.results(quick, Alter.invalid, where=lambda point: point.axes[REQUEST_RATE] == 16.0)
     slow = server("engine", {1.0: 0, 2.0: 1, 4.0: 15, 8.0: 0})
@@ -128,7 +128,7 @@ def test_a_rate_holds_where_enough_requests_met_every_limit_and_lower_rates_hold
 
 
 def test_servers_of_the_quantizations_of_a_model_are_ranked_together(empty_database, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "quantized.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "quantized.duckdb")
     with Warehouse.open(path) as warehouse:
         for name, late in (("q-8b", 15), ("q-8b-AWQ", 0)):
             run = server("engine", {2.0: 0, 8.0: late}, model_id=name)
@@ -204,7 +204,7 @@ def test_what_is_known_by_late_requests_alone_says_so(served, capsys):
 
 def test_a_level_that_was_disturbed_does_not_end_what_holds_above_it(empty_database, tmp_path, capsys):
     """Six of 40 requests at 1/s missed the limit, and none of the 120 at 2, 4 and 8/s; 16/s fails by itself."""
-    path = shutil.copy(empty_database, tmp_path / "disturbed.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "disturbed.duckdb")
     run = server("engine", {1.0: 3, 2.0: 0, 4.0: 0, 8.0: 0, 16.0: 4})
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(Alter.results(run, lambda one: replace(one, requests=one.requests * 2)))
@@ -280,7 +280,7 @@ GOODPUT = "goodput_requests_per_sec"
 @pytest.fixture(scope="module")
 def nightly(tmp_path_factory, empty_database):
     """Sixteen nights of a load, whose goodput falls from 2 to 1 in the last one; an earlier one was invalid."""
-    path = shutil.copy(empty_database, tmp_path_factory.mktemp("nightly") / "nightly.duckdb")
+    path = shutil.copy2(empty_database, tmp_path_factory.mktemp("nightly") / "nightly.duckdb")
     with Warehouse.open(path) as warehouse:
         for night in range(16):
             day = f"2026-03-{night + 1:02d}T00:00:00+00:00"
@@ -324,7 +324,7 @@ KINDS = {
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory, empty_database):
     """Kinds of load at the same rate, each on two days."""
-    path = shutil.copy(empty_database, tmp_path_factory.mktemp("kinds") / "kinds.duckdb")
+    path = shutil.copy2(empty_database, tmp_path_factory.mktemp("kinds") / "kinds.duckdb")
     with Warehouse.open(path) as warehouse:
         for day in ("2026-03-01", "2026-03-02"):
             for mode in KINDS.values():
@@ -356,7 +356,7 @@ def test_kinds_of_load_at_the_same_rate_are_rows_of_a_comparison(kinds, capsys):
 def started(tmp_path_factory, empty_database):
     """Loads of servers that were started with 2 and 8 slots, whose limits differ on one side, and of 4 slots with other
     prompts."""
-    path = shutil.copy(empty_database, tmp_path_factory.mktemp("started") / "started.duckdb")
+    path = shutil.copy2(empty_database, tmp_path_factory.mktemp("started") / "started.duckdb")
     mode = {"loop": "open", "arrivals": "poisson", "serve": "engine --slots {slots}"}
     with Warehouse.open(path) as warehouse:
         for slots, slo in ((2, "ttft:100ms"), (2, "ttft:200ms"), (8, "ttft:100ms"), (4, "ttft:100ms")):
@@ -406,7 +406,7 @@ def test_servers_are_not_ranked_across_kinds_of_requests(kinds, capsys):
 
 
 def test_what_a_doubt_means_is_said_once(empty_database, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "doubted.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "doubted.duckdb")
     noisy = (Doubt(kind="cpu_pressure", severity="noisy", evidence={}),)
     with Warehouse.open(path) as warehouse:
         for turns in (2, 3):
@@ -434,7 +434,7 @@ def test_every_setting_of_the_requests_belongs_to_the_traffic_and_none_to_the_se
 
 
 def test_a_server_with_several_quantizations_of_a_model_is_several(empty_database, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "files.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "files.duckdb")
     with Warehouse.open(path) as warehouse:
         for name in ("Q4_1", "Q8_0"):
             warehouse.ingest(server("llama-server", {2.0: 0}, model_id=f"a-1b-{name}.gguf"))
@@ -447,7 +447,7 @@ def test_a_server_with_several_quantizations_of_a_model_is_several(empty_databas
 
 
 def test_a_try_out_of_a_few_requests_shows_at_most_that_a_rate_is_missed(empty_database, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "tried.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "tried.duckdb")
     run = server("engine", {2.0: 0, 50.0: 0}, model_id="tried")
 
     def tried(result):
@@ -481,7 +481,7 @@ def test_a_try_out_of_a_few_requests_shows_at_most_that_a_rate_is_missed(empty_d
 
 
 def test_load_tests_that_contradict_the_newest_are_named(empty_database, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "again.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "again.duckdb")
 
     def overloaded(result):
         doubts = (Doubt(kind="over_saturated", severity="invalid", evidence={}),)
@@ -515,7 +515,7 @@ def test_load_tests_that_contradict_the_newest_are_named(empty_database, tmp_pat
 )
 def test_a_lower_rate_whose_load_was_invalid_may_hold(kind, code, words, empty_database, tmp_path, capsys):
     """A late generator shows nothing of the server, which an overloaded one is at fault itself."""
-    path = shutil.copy(empty_database, tmp_path / "late.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "late.duckdb")
 
     def invalid(result):
         doubts = (Doubt(kind=kind, severity="invalid", evidence={}),)
@@ -531,7 +531,7 @@ def test_a_lower_rate_whose_load_was_invalid_may_hold(kind, code, words, empty_d
 
 
 def test_a_percentile_that_only_an_import_states_is_used(empty_database, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "imports.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "imports.duckdb")
     load = {
         "model_id": "m",
         "num_prompts": 20,
@@ -556,7 +556,7 @@ def test_a_percentile_that_only_an_import_states_is_used(empty_database, tmp_pat
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory, empty_database):
     """A server that was swept with two numbers of slots."""
-    path = shutil.copy(empty_database, tmp_path_factory.mktemp("swept") / "swept.duckdb")
+    path = shutil.copy2(empty_database, tmp_path_factory.mktemp("swept") / "swept.duckdb")
     with Warehouse.open(path) as warehouse:
         for slots in (2, 4):
             run = Alter.mode(make_load(rates=(2.0,), session_id=f"s{slots}"), serve="server {slots}", serve_slots=slots)
@@ -608,7 +608,7 @@ def test_what_a_search_found_for_a_share_holds_for_a_lower_one_too(
     asked, share, rate, empty_database, tmp_path, capsys
 ):
     """Twenty requests tell neither 97 nor 99 %, but the search did: a lower share is not less sure."""
-    path = shutil.copy(empty_database, tmp_path / "searched.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "searched.duckdb")
     run = server("engine", {2.0: 0, 8.0: 2})
     limits = {"slo": "tpot:20ms,ttft:100ms", **({} if asked is None else {"slo_share": asked})}
     run = replace(run, cell=replace(run.cell, runtime_mode={**run.cell.runtime_mode, **limits}))
@@ -639,7 +639,7 @@ def test_levels_of_a_search_that_found_nothing_tell_nothing_one_by_one(
     has_search, code, empty_database, tmp_path, capsys
 ):
     """They are short: what holds and fails among them is chance, and the search has said that it cannot tell."""
-    path = shutil.copy(empty_database, tmp_path / "searched.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "searched.duckdb")
     run = server("engine", {2.0: 0, 4.0: 10, 8.0: 10})
     mode = {**run.cell.runtime_mode, "slo": "tpot:20ms,ttft:100ms", "slo_share": 0.9}
     run = replace(run, cell=replace(run.cell, runtime_mode=mode))
@@ -672,7 +672,7 @@ def test_levels_of_a_search_that_found_nothing_tell_nothing_one_by_one(
 def test_a_comparison_of_two_servers_begins_with_the_highest_rates_that_searches_found(
     other, words, empty_database, tmp_path, capsys
 ):
-    path = str(shutil.copy(empty_database, tmp_path / "two.duckdb"))
+    path = str(shutil.copy2(empty_database, tmp_path / "two.duckdb"))
     with Warehouse.open(path) as warehouse:
         for engine, (rate, low, high) in (("one", (4.0, 3.7712362, 4.2426407)), ("two", other)):
             found = {HIGHEST_RATE: rate, RATE_LOW: low, **({} if high is None else {RATE_HIGH: high})}

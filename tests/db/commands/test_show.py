@@ -57,7 +57,7 @@ def test_failures_and_doubts_are_shown_with_what_to_do(show, asked_database):
 
 
 def test_the_trend_is_that_of_the_fit_results_in_order(show, tmp_path, empty_database, write_history):
-    path = shutil.copy(empty_database, tmp_path / "a.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "a.duckdb")
     values = [10.0, 11.0, 9.0, 14.0]
     with Warehouse.open(path) as warehouse:
         write_history(warehouse, values)
@@ -75,7 +75,7 @@ def test_the_trend_is_that_of_the_fit_results_in_order(show, tmp_path, empty_dat
 def test_a_quantization_stands_for_the_precision_that_it_has_no_word_for(
     show, tmp_path, empty_database, make_run, capsys
 ):
-    path = shutil.copy(empty_database, tmp_path / "a.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "a.duckdb")
     run = make_run(precision="other", batch_sizes=(1,), sequence_lengths=(32,), with_failed=True)
     with Warehouse.open(path) as warehouse:
         for name in ("Q8_0", "IQ3_S"):

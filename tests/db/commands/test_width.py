@@ -35,7 +35,7 @@ COMMANDS = [
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory, empty_database, make_run):
     """Path of a database: a model by two runtimes in thirteen sessions; in the last it is slower and noisy."""
-    path = shutil.copy(empty_database, tmp_path_factory.mktemp("width") / "a.duckdb")
+    path = shutil.copy2(empty_database, tmp_path_factory.mktemp("width") / "a.duckdb")
     with Warehouse.open(path) as warehouse:
         for number in range(RUNS):
             for runtime in RUNTIMES:

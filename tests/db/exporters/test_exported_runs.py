@@ -22,7 +22,7 @@ OF_THE_FILE = ("source", "source_sha256", "ingested_at")
 
 def test_run_files_load_again_with_equal_rows(export, asked_warehouse, empty_database, table_keys, tmp_path):
     assert export("json", tmp_path / "out") == []
-    with Warehouse.open(shutil.copy(empty_database, tmp_path / "again.duckdb")) as again:
+    with Warehouse.open(shutil.copy2(empty_database, tmp_path / "again.duckdb")) as again:
         done = ingestion.load_files(again, ingestion.run_files([tmp_path / "out"]))
         assert (len(done.loaded), done.refused) == (4, ())
         assert verify(again) == []

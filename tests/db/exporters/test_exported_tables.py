@@ -58,7 +58,7 @@ def test_wide_rows_are_written_in_small_parts(export, monkeypatch, tmp_path):
 
 def test_no_exported_cell_is_executed_by_a_spreadsheet(export, empty_database, make_run, tmp_path):
     texts = ["=cmd|'/C calc'!A0", "@SUM(1)", "-2+3", "\t=1", "-2.5"]
-    path = shutil.copy(empty_database, tmp_path / "formulas.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "formulas.duckdb")
     with Warehouse.open(path) as warehouse:
         for text in texts:
             run = make_run(model_id=text, with_doubtful=False)
@@ -100,7 +100,7 @@ def test_parquet_has_the_tables_by_month_without_loss(export, asked_warehouse, e
         "benchmark_results": months,
         "raw_benchmark_data": months,
     }
-    path = shutil.copy(empty_database, tmp_path / "again.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "again.duckdb")
     with duckdb.connect(path) as connection:  # not through the warehouse, which reaches no other file
         for name in table_keys:
             connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM '{tmp_path}/out/{name}/*.parquet'")
@@ -158,7 +158,7 @@ def test_markdown_has_a_row_per_result_and_a_reason_where_there_are_no_numbers(e
 
 def test_quality_is_exported_where_it_is_known(export, empty_database, make_run, tmp_path, capsys):
     known = Quality(inputs="i", values={"kl_divergence": QualityValue(value=0.012)}, how={"windows": 16})
-    path = shutil.copy(empty_database, tmp_path / "quality.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "quality.duckdb")
     with Warehouse.open(path) as warehouse:
         runs = [make_run(batch_sizes=(1,), precision=precision) for precision in ("float32", "int8")]
         warehouse.ingest_all([runs[0], replace(runs[1], quality=known)])
@@ -174,7 +174,7 @@ def test_quality_is_exported_where_it_is_known(export, empty_database, make_run,
 
 
 def test_markdown_has_a_column_for_the_rate_of_a_load(export, empty_database, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "load.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "load.duckdb")
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(make_load(rates=(0.5, 20.0)))
         export("markdown", warehouse=warehouse)
@@ -184,7 +184,7 @@ def test_markdown_has_a_column_for_the_rate_of_a_load(export, empty_database, tm
 
 
 def test_markdown_calls_an_axis_as_all_tables_do(export, empty_database, make_run, tmp_path, capsys):
-    path = shutil.copy(empty_database, tmp_path / "vision.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "vision.duckdb")
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(make_run(family="vision", axes={"image_size": (224,)}))
         export("markdown", warehouse=warehouse)

@@ -235,7 +235,7 @@ def test_a_way_of_loading_other_than_the_default_is_another_series(tmp_path):
 
 @pytest.mark.parametrize("name", ["38_columns.sql", "33_columns.json", "two_tables.md", "first_version.json"])
 def test_an_export_of_imported_results_comes_back_equal(tmp_path, empty_database, name):
-    database = shutil.copy(empty_database, tmp_path / "w.duckdb")
+    database = shutil.copy2(empty_database, tmp_path / "w.duckdb")
     runs = list(LLAMA_BENCH.runs(read_file(FOLDER / name)))
     with Warehouse.open(database) as warehouse:
         for run in runs:

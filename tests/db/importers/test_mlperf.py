@@ -201,7 +201,7 @@ def test_equal_logs_of_two_models_are_two_results(tmp_path, empty_database):
     low, high = (runs(ROUND / model / LOG)[0] for model in ("3d-unet-99", "3d-unet-99.9"))
     assert (ROUND / "3d-unet-99" / LOG).read_bytes() == (ROUND / "3d-unet-99.9" / LOG).read_bytes()
     assert [run.cell.workload.model_id for run in (low, high)] == ["3d-unet-99", "3d-unet-99.9"]
-    with Warehouse.open(shutil.copy(empty_database, tmp_path / "w.duckdb")) as warehouse:
+    with Warehouse.open(shutil.copy2(empty_database, tmp_path / "w.duckdb")) as warehouse:
         sha256 = read_file(ROUND / "3d-unet-99" / LOG).sha256
         assert [warehouse.ingest(run, source_sha256=sha256) for run in (low, high, low)] == [True, True, False]
 

@@ -35,7 +35,7 @@ def runs_in(file, name):
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory, empty_database):
     """A warehouse with all of them."""
-    path = shutil.copy(empty_database, tmp_path_factory.mktemp("imported") / "all.duckdb")
+    path = shutil.copy2(empty_database, tmp_path_factory.mktemp("imported") / "all.duckdb")
     with Warehouse.open(path) as opened:
         for file, run in runs_of_each():
             opened.ingest(run, source=str(file.path), source_sha256=file.sha256)

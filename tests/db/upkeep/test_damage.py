@@ -34,7 +34,7 @@ def stored(folder, tmp_path, empty_database, make_run, monkeypatch):
     """A warehouse of two runs with files, and one without, with an alias and a note; beside it the folder "runs"."""
     source = folder / "whole.duckdb"
     if not source.exists():
-        shutil.copy(empty_database, source)
+        shutil.copy2(empty_database, source)
         fill(
             source,
             folder / "runs",
@@ -43,7 +43,7 @@ def stored(folder, tmp_path, empty_database, make_run, monkeypatch):
         )
     monkeypatch.chdir(tmp_path)
     shutil.copytree(folder / "runs", "runs")
-    return Path(shutil.copy(source, "a.duckdb"))
+    return Path(shutil.copy2(source, "a.duckdb"))
 
 
 def fill(path, runs, with_files, without):

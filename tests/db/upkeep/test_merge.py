@@ -66,7 +66,7 @@ def make(tmp_path, empty_database):
     """A function that makes a warehouse file of runs, with a function to be called on it."""
 
     def make(name, *runs, change=None):
-        path = Path(shutil.copy(empty_database, tmp_path / f"{name}.duckdb"))
+        path = Path(shutil.copy2(empty_database, tmp_path / f"{name}.duckdb"))
         with Warehouse.open(path) as warehouse:
             for run in runs:
                 warehouse.ingest(run, source=f"/{name}/{run.run_id}.json", source_sha256=run.run_id)
@@ -435,11 +435,11 @@ def build(tmp_path, empty_database, make_run):
     def build(pieces):
         key = repr(pieces)
         if key not in made:
-            made[key] = Path(shutil.copy(empty_database, tmp_path / f"piece{len(made)}.duckdb"))
+            made[key] = Path(shutil.copy2(empty_database, tmp_path / f"piece{len(made)}.duckdb"))
             with Warehouse.open(made[key]) as warehouse:
                 fill(warehouse, [runs[i] for i in sorted(pieces["runs"])], pieces)
         build.count += 1
-        return Path(shutil.copy(made[key], tmp_path / f"copy{build.count}.duckdb"))
+        return Path(shutil.copy2(made[key], tmp_path / f"copy{build.count}.duckdb"))
 
     build.count = 0
     return build

@@ -21,7 +21,7 @@ ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 
 @pytest.fixture(scope="module")
 def filled_file(tmp_path_factory, empty_database, make_run):
-    path = Path(shutil.copy(empty_database, tmp_path_factory.mktemp("filled") / "filled.duckdb"))
+    path = Path(shutil.copy2(empty_database, tmp_path_factory.mktemp("filled") / "filled.duckdb"))
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(make_run(with_failed=True, with_doubtful=True))
         warehouse.ingest(make_run(family="decoder-only", model_id="gpt2"))
@@ -30,7 +30,7 @@ def filled_file(tmp_path_factory, empty_database, make_run):
 
 @pytest.fixture
 def filled(filled_file, tmp_path):
-    with Warehouse.open(shutil.copy(filled_file, tmp_path / "filled.duckdb")) as warehouse:
+    with Warehouse.open(shutil.copy2(filled_file, tmp_path / "filled.duckdb")) as warehouse:
         yield warehouse
 
 

@@ -65,7 +65,7 @@ def incident(tmp_path, empty_database, write_history):
     called with."""
 
     def stored(later):
-        path = shutil.copy(empty_database, tmp_path / "incident.duckdb")
+        path = shutil.copy2(empty_database, tmp_path / "incident.duckdb")
         with Warehouse.open(path) as warehouse:
             results = write_history(warehouse, [10.0, 10.1, 9.9] * 4 + [12.0] * 3 + later)
             with warehouse.transaction() as connection:
@@ -120,7 +120,7 @@ def test_an_incident_that_is_over_stays_in_every_answer(incident, capsys):
 
 
 def test_a_change_of_level_of_the_history_is_not_listed_again(tmp_path, empty_database, write_history):
-    path = shutil.copy(empty_database, tmp_path / "level.duckdb")
+    path = shutil.copy2(empty_database, tmp_path / "level.duckdb")
     with Warehouse.open(path) as warehouse:
         results = write_history(warehouse, [10.0, 10.1, 9.9] * 4 + [12.0] * 8 + [10.0] * 8)
         with warehouse.transaction() as connection:
