@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 from benchmarking.core.records import Provenance, Run, Samples, dumps
 from db.warehouse import Warehouse
 from tests.helpers import databases
-from tests.helpers.forked import Process
 from tests.helpers.records import RunMaker
 
 
@@ -57,7 +57,7 @@ def row_counts() -> Callable[[Warehouse], dict[str, int]]:
 
 
 @pytest.fixture
-def holding() -> Callable[..., AbstractContextManager[Process]]:
+def holding() -> Callable[..., AbstractContextManager[ForkServerProcess]]:
     """A context manager: another process has the database open for writing, for at most some seconds."""
     return databases.holding
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cache
 from multiprocessing.connection import Listener
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +23,7 @@ from db.ingestion import RUN_TABLES, SHARED_TABLES
 from db.migrate import Views
 from db.rows import arrow_table, run_rows
 from db.warehouse import Warehouse
-from tests.helpers.forked import Process, run_code, started
+from tests.helpers.forked import run_code, started
 from tests.helpers.records import make_run
 
 REFUSE_FOREIGN, CLOSE = migrate.refuse_foreign, Warehouse.close
@@ -111,7 +112,7 @@ def _state(path: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def holding(path: str | Path, seconds: float = 600) -> Iterator[Process]:
+def holding(path: str | Path, seconds: float = 600) -> Iterator[ForkServerProcess]:
     """Another process has the database open for writing, for at most some seconds."""
     with Listener() as listener:
         process = started(HOLD, listener.address, path, seconds)

@@ -262,7 +262,7 @@ def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: flo
     try:
         with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as warehouse:
             stale: dict[Metric, list[str] | None] = {
-                metric: series for metric in metrics if (series := stale_series(warehouse, metric))
+                metric: found for metric in metrics if (found := stale_series(warehouse, metric))
             }
     except OutdatedError:  # opening it for writing upgrades it
         stale = dict.fromkeys(metrics)
