@@ -78,8 +78,8 @@ def copying(empty_database: Path) -> Callable[[Path], None]:
 
 
 class Examined:
-    """Files that this process has closed, and copies of them by `shutil.copy2`: what `db.migrate.refuse_foreign` found
-    in one is still true while nobody has written to it, and looking at the whole catalog is half of opening it."""
+    """Files that this process has opened, and copies of them by `shutil.copy2`: what `db.migrate.refuse_foreign` found
+    in one is still true while nobody else has written to it, and looking at the whole catalog is half of opening it."""
 
     def __init__(self, empty_database: Path) -> None:
         self.create = copying(empty_database)
@@ -87,12 +87,13 @@ class Examined:
         self.found: dict[str, Views] = {}
 
     def refuse_foreign(self, connection: Connection, path: str, database: str | None = None, **how: bool) -> Views:
-        is_plain = not any(how.values())
-        if is_plain and (views := self.views.get(_state(path))) is not None:
-            return views
+        state = () if any(how.values()) else _state(path)
+        if state in self.views:
+            self.found[path] = self.views[state]
+            return self.views[state]
         views = REFUSE_FOREIGN(connection, path, database, **how)
-        if is_plain and database is None and migrate.are_own_views(views):
-            self.found[path] = views
+        if state and database is None and migrate.are_own_views(views):
+            self.views[state] = self.found[path] = views
         return views
 
     def close(self, warehouse: Warehouse) -> None:
