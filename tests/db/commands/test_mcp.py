@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 
 import pytest
@@ -13,6 +14,8 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE
 from db.commands import mcp as command
 from db.commands.query import main as query_main
 
+pytestmark = pytest.mark.forked_children
+
 sdk = pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 
@@ -21,7 +24,8 @@ def conversation(database, *calls, timeout_s=60):
 
     async def talk():
         program, *arguments = module_command("db.commands.mcp", "--db-path", str(database), f"--timeout={timeout_s}")
-        async with sdk.Client(sdk.StdioServerParameters(command=program, args=arguments)) as client:
+        server = sdk.StdioServerParameters(command=program, args=arguments, env=dict(os.environ))
+        async with sdk.Client(server) as client:
             tools = (await client.list_tools()).tools
             results = [await client.call_tool(name, values) for name, values in calls]
             return [(bool(each.is_error), each.content[0].text) for each in results], tools
@@ -123,6 +127,7 @@ def test_faulty_questions_have_the_commands_error(answers, question, words):
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
+@pytest.mark.forked_children(False)
 def test_non_protocol_messages_get_an_error(asked_database):
     """Half of a surrogate pair, which JSON can spell but no text can contain; and lists that are nested too deeply."""
     query = {"name": "query", "arguments": {"sql": "SELECT '\ud800'"}}
