@@ -89,7 +89,6 @@ class Examined:
     def refuse_foreign(self, connection: Connection, path: str, database: str | None = None, **how: bool) -> Views:
         state = () if any(how.values()) else _state(path)
         if state in self.views:
-            self.found[path] = self.views[state]
             return self.views[state]
         views = REFUSE_FOREIGN(connection, path, database, **how)
         if state and database is None and migrate.are_own_views(views):

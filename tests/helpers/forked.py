@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess as Process
 from pathlib import Path
 
-import pytest
-
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     ["duckdb", "pyarrow", "pandas", "db.setup_benchmark_db", "db.commands.merge", "db.warehouse"]
@@ -40,6 +38,8 @@ def started(
 ) -> Process:
     """The process that runs the code with the arguments as its sys.argv[1:], in this folder and environment. `first`, a
     function of a module, is called before it in the new process. What it prints goes to "out" and "err" in `folder`."""
+    import pytest  # not in each process that imports this module
+
     words = [*map(str, arguments)]
     process = CONTEXT.Process(target=_execute, args=(code, words, dict(os.environ), os.getcwd(), folder, first))
     with pytest.MonkeyPatch.context() as patch:
