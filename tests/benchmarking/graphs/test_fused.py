@@ -15,6 +15,8 @@ from benchmarking.graphs.ort_graphs import PATTERNS, ensure_fused, fused_key, wh
 from benchmarking.runtimes.onnxruntime import PLUGIN
 from tests.benchmarking.graphs.conftest import CPU
 
+pytestmark = pytest.mark.forked_children
+
 OPERATORS = {
     "tiny-bert": {"BiasGelu": 2, "SkipLayerNormalization": 4},
     "tiny-gpt2": {"FastGelu": 2, "SkipLayerNormalization": 4},

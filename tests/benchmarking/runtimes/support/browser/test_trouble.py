@@ -71,7 +71,7 @@ def _is_alive(process):
 
 
 @pytest.mark.slow
-def test_wrong_script_is_caught_by_its_output(open_page, tmp_path_factory, monkeypatch):
+def test_wrong_script_is_caught_by_its_output(open_page, build_cache, monkeypatch):
     """ONNX Runtime Web's older WebGPU provider silently computes BERT with free dimensions wrongly, by 60 %."""
     from benchmarking.devices.cpu import PLUGIN as CPU
     from benchmarking.runtimes.webgpu import SCRIPT, WebGpu
@@ -79,7 +79,7 @@ def test_wrong_script_is_caught_by_its_output(open_page, tmp_path_factory, monke
 
     library = find_library(BuildStore())
     monkeypatch.setenv("BENCHHOUSE_ORT_WEB_DIR", str(library.folder))
-    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
     (device,) = CPU.probe()
     point = Point(batch_size=1, sequence_length=16)
     cell = Cell(workload=resolve("tiny-bert"), device=device, requested_device="cpu", runtime="webgpu")
