@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 
 import pytest
 
@@ -32,11 +32,18 @@ def sources(room):
     return sorted((ROOT / room).rglob("*.py"))
 
 
+@lru_cache(maxsize=1)
+def walked(tree):
+    """The nodes of a file, and the ids of those inside a function."""
+    nodes = list(ast.walk(tree))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return nodes, {id(node) for function in functions for node in ast.walk(function)}
+
+
 def imports(tree):
     """(module, is inside a function) for each import."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(node) for function in functions for node in ast.walk(function)}
-    for node in ast.walk(tree):
+    nodes, inside = walked(tree)
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, id(node) in inside) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -60,17 +67,11 @@ def may(room, module):
     return room == "visualize"
 
 
-def docstrings(tree):
-    """The ids of the strings that are statements of their own."""
-    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-
-
 def named_modules(tree):
     """(module, is inside a function) for each module of the house that a string names, as `-m` arguments do."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(node) for function in functions for node in ast.walk(function)}
-    prose = docstrings(tree)
-    for node in ast.walk(tree):
+    nodes, inside = walked(tree)
+    prose = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # strings that are statements
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             yield from ((module, id(node) in inside) for module in NAME_IN_STRING.findall(node.value))
 
