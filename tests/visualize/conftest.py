@@ -46,8 +46,7 @@ def charts_of(shared_warehouse: Warehouse) -> Callable[..., Callable[[str], list
         with shared_warehouse.transaction() as connection:
             for table in (*SHARED_TABLES, *RUN_TABLES, "series_heads"):
                 connection.execute(f"DELETE FROM {table}")
-        for run in runs:
-            shared_warehouse.ingest(run)
+        shared_warehouse.ingest_all(runs)
 
         def draw(name: str) -> list[Drawing | NotDrawn]:
             chart = charts()[name]

@@ -24,8 +24,7 @@ def database(here):
 
     def store(*runs):
         with Warehouse.open(here / "bench.duckdb") as warehouse:
-            for run in runs:
-                warehouse.ingest(run)
+            warehouse.ingest_all(runs)
         return "bench.duckdb"
 
     return store

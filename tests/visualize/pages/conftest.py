@@ -135,6 +135,7 @@ def make_loads() -> Iterator[Run]:
 
 def fill(path: Path, *, with_hostile: bool = True) -> None:
     """Two runtimes of a model over time, one of which becomes slower; other families; a hostile name."""
+    runs = []
     with Warehouse.open(path) as warehouse:
         for number in range(RUNS):
             started = FIRST + timedelta(days=number)
@@ -149,17 +150,17 @@ def fill(path: Path, *, with_hostile: bool = True) -> None:
                 run = with_own_metric(run) if runtime == "eager" else run
                 commit = canonical_hash({"run": number})[:40]
                 provenance = dataclasses.replace(run.provenance, git_commit=commit, git_commit_time=None)
-                warehouse.ingest(dataclasses.replace(run, provenance=provenance))
+                runs.append(dataclasses.replace(run, provenance=provenance))
         for family, model in (("decoder-only", "gpt2"), ("vision", "google/vit-base-patch16-224")):
-            warehouse.ingest(make_run(model_id=model, family=family, with_doubtful=True))
-        warehouse.ingest(make_run(model_id="gpt2", family="decoder-only", device="cuda", slowdown=0.5))
+            runs.append(make_run(model_id=model, family=family, with_doubtful=True))
+        runs.append(make_run(model_id="gpt2", family="decoder-only", device="cuda", slowdown=0.5))
+        warehouse.ingest_all([*runs, *make_loads()])
         newest = (FIRST + timedelta(days=RUNS)).isoformat()
         if with_hostile:
             hostile = make_run(model_id=HOSTILE, started_at=newest, finished_at=newest)
             warehouse.ingest(hostile)
             warehouse.ingest_profile(make_profile(run=dataclasses.replace(hostile, results=())))
         warehouse.ingest_profile(make_profile(4.0))
-        warehouse.ingest_all(list(make_loads()))
         update_changes(warehouse, JUDGED["latency_median_ms"])
 
 

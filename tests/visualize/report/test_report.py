@@ -36,9 +36,9 @@ def store(here):
     def keep(*runs):
         (here / "runs").mkdir()
         with Warehouse.open(here / "b.duckdb") as warehouse:
-            for number, run in enumerate(runs):
-                warehouse.ingest(run)
-                (here / "runs" / f"{number}.json").write_text(dumps(run))
+            warehouse.ingest_all(runs)
+        for number, run in enumerate(runs):
+            (here / "runs" / f"{number}.json").write_text(dumps(run))
 
     return keep
 
