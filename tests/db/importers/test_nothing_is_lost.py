@@ -25,7 +25,7 @@ MOST_OF_A_ROW = 2
 """Results of a row: a row of MLAgility's first reports has two devices."""
 READ_NO_TEXT = {"benchmark_duckdb"}
 """Formats whose values are changed in tests of their own."""
-PLACES = 4
+PLACES = 6
 """Places of a file that are changed, chosen by a seeded generator."""
 
 
