@@ -46,7 +46,9 @@ ALWAYS_UNPACKED_BYTES = 16_000_000
 """Bytes that may be unpacked regardless of the ratio."""
 GZIP_MAGIC = b"\x1f\x8b"
 
-STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""A string of a JSON text. One without an end extends to the end of the text: otherwise each quotation mark in it would
+be tried as a beginning, which takes minutes for some 100 kB."""
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")

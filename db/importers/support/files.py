@@ -34,6 +34,7 @@ from benchmarking.core.provenance import naive_now
 from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.input_files import (
     MAX_DEPTH,
+    STRING,
     check_json,
     open_regular,
     parse_json,
@@ -202,7 +203,6 @@ EXACT = 2**53
 
 PLACEHOLDER = "-Infinity"
 """Placeholder of a list in the text: a word that is not JSON, so the parser passes it to `parse_constant`."""
-STRING = rb'"(?:[^"\\]++|\\.)*+"'
 
 Numbers: TypeAlias = "array[Any]"
 """Arrays of type "q" (whole numbers) or "d"."""
@@ -214,7 +214,7 @@ def extract_lists(content: bytes) -> tuple[bytes, tuple[Numbers, ...]]:
     Lists that do not fit into an array (numbers beyond its range, not JSON) stay in the text, and so do all lists of a
     text that contains the placeholder itself.
     """
-    token = re.compile(rb"%b|-Infinity|\[[-+0-9.eE,\s]{%d,}+\]" % (STRING, MIN_BYTES), re.DOTALL)
+    token = re.compile(rb"%b|-Infinity|\[[-+0-9.eE,\s]{%d,}+\]" % (STRING.pattern, MIN_BYTES), re.DOTALL)
     rest, lists, position, count = bytearray(), list[Numbers](), 0, 0
     for match in token.finditer(content):
         if content[match.start()] == ord("-"):

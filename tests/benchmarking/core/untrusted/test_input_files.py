@@ -4,6 +4,7 @@ import gzip
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,13 @@ def test_json_at_its_limits_and_brackets_in_text_are_read():
     assert parse_json(b'{"a": "' + text.encode() + b'", "b": [1.5]}', "x") == {"a": text.replace("\\", ""), "b": [1.5]}
     assert parse_json(rb'"\ud83d\ude00"', "x") == "\U0001f600"
     assert parse_json(b"\xef\xbb\xbf[NaN]", "x", constant=lambda _: None) == [None]
+
+
+def test_a_string_without_an_end_is_refused_without_delay():
+    start_s = time.process_time()
+    with pytest.raises(FormatError, match="not JSON, or truncated"):
+        parse_json(b'"' + 60_000 * b'\\"', "x.json")
+    assert time.process_time() - start_s < 15
 
 
 def test_only_regular_files_are_opened_without_blocking(tmp_path):

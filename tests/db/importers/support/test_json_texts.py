@@ -8,6 +8,7 @@ import math
 import random
 import subprocess
 import sys
+import time
 from array import array
 
 import pytest
@@ -123,6 +124,13 @@ def test_whole_numbers_stay_whole_unless_others_are_among_them(numbers, kind):
 )
 def test_numbers_too_large_for_an_array_stay_in_the_text(text):
     assert extract_lists(text.encode()) == (text.encode(), ())
+
+
+def test_a_string_without_an_end_stays_in_the_text_without_delay():
+    text = b"[1, 2, " + b'"' + 120_000 * b'\\"'
+    start_s = time.process_time()
+    assert extract_lists(text) == (text, ())
+    assert time.process_time() - start_s < 15
 
 
 def test_every_recorded_file_gives_the_same_runs_with_its_lists_in_arrays(every_list):
