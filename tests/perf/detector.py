@@ -149,6 +149,10 @@ def quiet(name: str, count: int) -> Floats:
         drawn += 0.04 * (runs % 7 == 0)
     elif name == "4 % on and off with a deploy every 3 runs":
         drawn += 0.04 * (runs // 3 % 2)
+    elif name == "1 run in 4 10 % slower, sd .3 %":
+        drawn = 0.3 * drawn + np.log(1.1) * (rng.random((count, SHAPED)) < 0.25)
+    elif name == "two levels 20 % apart by chance, sd .3 %":
+        drawn = 0.3 * drawn + np.log(1.2) * (rng.random((count, SHAPED)) < 0.5)
     elif name == "20 ms in steps of 1 ms":
         drawn = np.log((20 * (1 + rng.uniform(0, 0.1, (count, 1))) * np.exp(drawn)).round())
     elif name == "variation grows from 1 to 4 %":
@@ -169,6 +173,7 @@ def quiet(name: str, count: int) -> Floats:
 
 QUIET = (
     *("heavy tail (t2), scale 1 %", "every seventh run 4 % slower", "4 % on and off with a deploy every 3 runs"),
+    *("1 run in 4 10 % slower, sd .3 %", "two levels 20 % apart by chance, sd .3 %"),
     *("20 ms in steps of 1 ms", "variation grows from 1 to 4 %", "daily sine of 3 %, 3 runs a day at any hours"),
     *("every run stored twice, sd 2 %", "AR(.9), 2 %, 14 runs missing after every 20"),
 )

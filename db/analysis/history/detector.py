@@ -6,7 +6,8 @@ statistic of E-divisive (Matteson and James, 2014) and replaces its permutation 
 statistic has the exponent 2, which makes it the sum of squares between the two sides: suited to changes of level, and
 computed in linear time. Additions prevent false alarms on histories without a change:
 
-- values are clipped to their neighbourhood, so that single outliers neither create nor hide a change;
+- values are clipped to their neighbourhood, so that single outliers neither create nor hide a change; values that many
+  runs have are no outliers, but a level that comes and goes;
 - values that resemble their neighbours count as fewer: with the correlation r of neighbouring residuals, the error of
   the difference grows by sqrt((1 + r) / (1 - r)), and the degrees of freedom shrink by the square of that;
 - steps of one direction that a ramp explains as well, by the Bayesian information criterion, are no changes: what moves
@@ -140,7 +141,7 @@ def _design(count: int) -> _Design:
 
 
 NAME = "split-merge-t"
-VERSION = "3"
+VERSION = "4"
 """Increased whenever the same values and parameters give different changes."""
 CLIP_WIDTH = 7
 CLIP_REACH = CLIP_WIDTH // 2
@@ -170,6 +171,9 @@ class Parameters:
     """Points in a search window, and the maximum on either side in a test: older points are not relevant."""
     clip_sd: float = 3.0
     """Maximum distance of a value from the rolling median, in robust standard deviations."""
+    most_clipped: float = 0.125
+    """Maximum share of values that are clipped: what more runs have is a level that comes and goes, and clipping it to
+    the level of its neighbours would make changes of it."""
     points_beside: int = 2
     """Minimum points on either side."""
     jump_p_value: float = 1e-6
@@ -236,7 +240,8 @@ def change_indices(values: Sequence[float]) -> tuple[int, ...]:
 
 
 def winsorised(logs: Floats) -> Floats:
-    """The values clipped to the rolling median of 7 plus and minus 3 robust standard deviations.
+    """The values clipped to the rolling median of 7 plus and minus 3 robust standard deviations, or further where those
+    would be more than an eighth of the values.
 
     The newest three have an incomplete window and may be near the median of the values after them instead; otherwise
     the first runs after a step would be clipped. Nothing is clipped if more than half of the residuals are 0.
@@ -248,9 +253,11 @@ def winsorised(logs: Floats) -> Floats:
     counts = CLIP_WIDTH - np.isnan(ordered).sum(axis=1)
     rows = np.arange(len(logs))
     middle: Floats = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
-    reach = PARAMETERS.clip_sd * SD_OF_RESIDUALS * float(np.median(np.abs(logs - middle)))
+    residuals = np.abs(logs - middle)
+    reach = PARAMETERS.clip_sd * SD_OF_RESIDUALS * float(np.median(residuals))
     if reach == 0:
         return logs
+    reach = max(reach, float(np.quantile(residuals, 1 - PARAMETERS.most_clipped, method="lower")))
     low, high = middle.copy(), middle.copy()
     for index in range(max(0, len(logs) - CLIP_REACH), len(logs)):
         following = np.median(logs[index:])
