@@ -31,7 +31,7 @@ from typing import Any
 from benchmarking.core.argument_types import non_negative_seconds, positive_int
 from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable, pass_on
-from benchmarking.core.command_line import Parser, choice, command, default_database, note, notes
+from benchmarking.core.command_line import Parser, choice, command, database_flags, note, notes
 from benchmarking.core.command_names import SCRIPTS, as_typed, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import few_need
@@ -262,8 +262,7 @@ def run_comparison(
         print(f"\n{found.comparison.text}")
     if output.output_dir is not None:
         selections = [f"tag.ab={found.name},tag.ab_side={letter}" for letter in LETTERS]
-        there = [] if output.db_path == default_database() else ["--db-path", output.db_path]
-        again = shlex.join(["benchhouse", "compare", *selections, *there])
+        again = shlex.join(["benchhouse", "compare", *selections, *database_flags(output.db_path)])
         notes(quiet=output.quiet)(f"both are stored: {again} shows this again")
     written = EXIT_OK
     if output.junit is not None and found.junit is not None:

@@ -8,10 +8,11 @@ so compare, check, recommend, charts and pages see it beside the speed. Setups t
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from benchmarking.core.command_line import Parser, command, note
+from benchmarking.core.command_line import Parser, command, database_flags, note
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_NOT_ENOUGH_DATA,
@@ -53,7 +54,6 @@ NOT_SETUP = ("run_id", "settings", "tags", "origin_format", "points", "has_skipp
 """Fields in which runs of one setup may differ."""
 HAS_QUALITY = "it has a quality: --again measures it again"
 """The only reason to leave out a setup that is no failure."""
-NOTHING_STORED = "store the first ones with benchhouse run MODEL --save"
 
 
 @command(NAME)
@@ -65,13 +65,15 @@ def main(argv: Sequence[str]) -> int:
     values = {name: getattr(arguments, name, None) for name in QUALITY}
     quality = measured_by({**values, "quality": True}).quality
     assert quality is not None
+    first = shlex.join(["benchhouse", "run", "MODEL", "--save", *database_flags(arguments.db_path)])
+    first = f"store the first ones with {first}"
     if not database_exists(arguments.db_path):
-        note(f"{NAME}: not enough data: there is no warehouse at {arguments.db_path}: {NOTHING_STORED}")
+        note(f"{NAME}: not enough data: there is no warehouse at {arguments.db_path}: {first}")
         return EXIT_NOT_ENOUGH_DATA
     typed = arguments.selection
     stored = stored_runs(typed if any(mark in typed for mark in "=:") else f"model={typed}", arguments.db_path)
     if not stored:
-        note(f"{NAME}: {arguments.selection!r} selects no result of {arguments.db_path}: {NOTHING_STORED}")
+        note(f"{NAME}: {arguments.selection!r} selects no result of {arguments.db_path}: {first}")
         return EXIT_NOT_ENOUGH_DATA
     names = _names(stored)
     planned, left_out = _plans(stored, names, quality, timeout_s=arguments.timeout, again=arguments.again)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, FURTHER
-from benchmarking.core.command_line import Parser, command, default_database, note
+from benchmarking.core.command_line import Parser, command, database_flags, note
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.errors import (
     EXIT_FAILED,
@@ -317,9 +317,8 @@ def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any, *,
         print(_text(search, workload, options, recommendation, prices))
         if is_stored:
             among = f"tag.{TAG}={search.session_id}"
-            there = [] if arguments.db_path == default_database() else ["--db-path", arguments.db_path]
             shown, ranked = (
-                shlex.join(["benchhouse", *words, *there])
+                shlex.join(["benchhouse", *words, *database_flags(arguments.db_path)])
                 for words in (["show", among], ["recommend", arguments.model_id, "--among", among])
             )
             print(f"\nall that was measured is stored:\n  {shown}")

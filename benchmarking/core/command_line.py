@@ -574,6 +574,11 @@ def default_database() -> str:
     return os.environ.get("BENCHMARK_DB_PATH") or DEFAULT_DATABASE
 
 
+def database_flags(db_path: str) -> list[str]:
+    """`--db-path` for a command that is suggested; none for the default database."""
+    return [] if db_path == default_database() else ["--db-path", db_path]
+
+
 def choice(value: str, known: Sequence[str], what: str) -> str:
     """`value`, if it is known. Raises UsageError with what was probably meant, and the nearest known names."""
     if value in known:

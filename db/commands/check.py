@@ -24,7 +24,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.argument_types import file_to_write
-from benchmarking.core.command_line import Parser, clipped, command, default_database, note, one_line
+from benchmarking.core.command_line import Parser, clipped, command, database_flags, note, one_line
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.plugins import check_measuring
@@ -87,7 +87,8 @@ def main(argv: Sequence[str]) -> int:
         _write_instead(arguments, "error", clipped(one_line(str(error))), error.exit_code)
         raise
     if isinstance(judged, str):
-        reason = f"{judged}: store the first ones with benchhouse run MODEL --save"
+        first = shlex.join(["benchhouse", "run", "MODEL", "--save", *database_flags(arguments.db_path)])
+        reason = f"{judged}: store the first ones with {first}"
         note(f"{NAME}: not enough data: {reason}")
         _write_instead(arguments, "not enough data", reason, EXIT_NOT_ENOUGH_DATA)
         return EXIT_NOT_ENOUGH_DATA
@@ -148,7 +149,7 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
         is_short = is_alike and exit_code(findings) == EXIT_NOT_ENOUGH_DATA
         short = flagged_runs(warehouse, findings, SHORT) if is_short else ()
     # What is measured again is stored where the next check looks for it.
-    there = () if arguments.db_path == default_database() else ("--db-path", arguments.db_path)
+    there = database_flags(arguments.db_path)
     findings = with_commands(findings, flagged, lambda one: _command(one, "--save", *there))
     findings = with_commands(findings, short, _command, SHORT) if short else findings
     if not findings:  # a usage error for a named selection, exit code 3 for a database without results
@@ -324,7 +325,8 @@ def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding], qu
         stored = store_alerts(warehouse, findings, quality)
         rows = [plain_values(row) for row in alerts_of(warehouse, stored.new)]
     notify(NAME, rows)
-    note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} already known: see benchhouse alert list")
+    listing = shlex.join(["benchhouse", "alert", "list", *database_flags(arguments.db_path)])
+    note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} already known: see {listing}")
 
 
 if __name__ == "__main__":

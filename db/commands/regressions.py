@@ -6,6 +6,7 @@ search (unless --no-update is given).
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import command, note
+from benchmarking.core.command_line import command, database_flags, note
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
@@ -95,7 +96,8 @@ def main(argv: Sequence[str]) -> int:
             told = [f"{confirmed} confirmed"] if confirmed else []
             told += [f"{recovered} recovered since"] if recovered else []
             state = f" ({', '.join(told)})" if told else ", which later runs have to confirm"
-            print(f"{counted(len(raised), 'open alert')} of benchhouse check{state}: see benchhouse alert list")
+            listing = shlex.join(["benchhouse", "alert", "list", *database_flags(arguments.db_path)])
+            print(f"{counted(len(raised), 'open alert')} of benchhouse check{state}: see {listing}")
         for column, (short, series) in too_short.items():
             if not series:
                 print(f"{column}: no series is selected")

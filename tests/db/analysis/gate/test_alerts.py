@@ -108,7 +108,11 @@ def test_an_incident_that_is_over_stays_in_every_answer(incident, capsys):
     """Three runs that come back are no change of level, so nothing else would show them."""
     path = str(incident([10.0, 10.1, 9.9]))
     for words, shown in (
-        ("regressions", "1 open alert of benchhouse check (1 confirmed, 1 recovered since): see benchhouse alert list"),
+        (
+            "regressions",
+            "1 open alert of benchhouse check (1 confirmed, 1 recovered since): see benchhouse alert list --db-path "
+            f"{path}\n",
+        ),
         ("alert list", "bert-base-uncased-eager-15"),
         ("history", "+20.0% 2026-01-13 for 3 runs, back again"),
     ):

@@ -128,7 +128,7 @@ def test_histories_without_a_change_give_no_more_false_alarms_than_stated(name):
 
 @pytest.mark.parametrize(("share", "gap"), [(0.5, 0.2), (0.25, 0.1), (0.5, 0.04)])
 def test_a_level_that_comes_and_goes_by_chance_is_hardly_ever_a_change(share, gap):
-    # The tables of the documentation have at most 0.01 in 80 runs; with each mode clipped to its neighbours' it was 0.3.
+    # The documentation states at most 0.01 in 80 runs; with each mode clipped to that of its neighbours it was 0.3.
     rng = np.random.default_rng([SEED, int(100 * share), int(100 * gap)])
     histories = np.exp(rng.normal(0, 0.003, (60, 80)) + np.log1p(gap) * (rng.random((60, 80)) < share))
     assert sum(bool(places(values)) for values in histories) <= 4
