@@ -321,6 +321,8 @@ def _metrics(
         missing |= dict.fromkeys(("time_to_first_token", "service_time"), f"{NOT_APPLICABLE}: {why}")
     if all(one is None for one in requests.first_token_ms):
         missing |= dict.fromkeys(("output_tokens_per_sec", *OF_TOKENS), f"{NOT_APPLICABLE}: nothing is generated")
+    elif done and {requests.tokens_out[place] for place in done} <= {0, 1}:
+        missing |= dict.fromkeys(OF_TOKENS, f"{NOT_APPLICABLE}: no response has a second token")
     of_queue = correlation(requests, level.rate) if level.rate is not None and not level.is_at_once else None
     for name in Series.__dataclass_fields__:
         percentiles, too_few = tails(name, getattr(series, name), of_queue)

@@ -87,6 +87,14 @@ def test_throughput_goodput_and_percentiles_are_those_of_the_script():
     assert result_of(TRAFFIC, level, [strict]).metrics["goodput_share"] == 0
 
 
+def test_responses_of_one_token_have_no_time_between_tokens():
+    level = Level(rate=5.0, number=20)
+    found = loaded(Script(ttft_s=0.2), level, replace(TRAFFIC, lengths_out=Lengths("1")))
+    missing = result_of(TRAFFIC, level, [found]).missing
+    assert missing["time_per_output_token_ms"] == "not_applicable: no response has a second token"
+    assert "not_run" not in {missing[name] for name in missing if name.startswith("time_per_output_token")}
+
+
 def test_a_stall_of_a_second_is_in_the_p99_from_the_intended_start_and_not_in_one_request_alone():
     script = Script(ttft_s=0.02, itl_s=0.001, slots=1, stall=(2.0, 1.0))
     found = loaded(script, Level(rate=20.0, number=400))
