@@ -25,7 +25,7 @@ from benchmarking.core.plugins import default_runtime, export_runtimes, processo
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, Json, to_json
-from benchmarking.core.suggestions import with_default_model
+from benchmarking.core.suggestions import with_default_model, with_defaults
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
@@ -44,7 +44,7 @@ DEFAULT_RUNS = 20
 NAME = "profiler"
 DEFAULT_MODEL = "distilbert-base-uncased"
 DEFAULTS = ("--batch-size", "4", "--sequence-length", "128", "--device", processor().name, "--num-runs", "5")
-"""Arguments of the command `profiler` that its user's come after, and override."""
+"""Arguments of the command `profiler` that are not among its user's."""
 FLAGS = ("--batch-size", "--sequence-length", "--device", "--num-runs", "--output")
 """Its flags, with only which it profiles the default model."""
 RESULTS_PREFIX = "profiling_results_"
@@ -304,4 +304,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         written = "" if has_place else f"; the profile is written to {spool.RESULTS_DIR}/"
         note(f"no MODEL is given: {DEFAULT_MODEL} is taken ({NAME} MODEL takes another){written}")
     with typed_as(NAME):
-        return profile([*DEFAULTS, *(() if has_place else ("--output", AUTO)), *words])
+        return profile(with_defaults((*DEFAULTS, *(() if has_place else ("--output", AUTO))), words))

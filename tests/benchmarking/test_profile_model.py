@@ -53,6 +53,14 @@ def test_profiles_are_printed_written_and_stored_separately_from_results(scripte
         assert warehouse.query(sql).dicts() == [{"profiler_overhead_share": 0.25, "profiler": "null", "n": 0}]
 
 
+def test_the_defaults_of_profiler_are_not_values_that_its_user_gave_twice(scripted, capsys):
+    words = ["--batch-size", "2", "--sequence-lengths=10", "--num-runs", "4", "--output", "profile.json"]
+    assert profiler.main(["--model", "tiny-bert", "--device", "null", *words]) == 0
+    out, err = capsys.readouterr()
+    assert "b2 s10" in out
+    assert "twice" not in err
+
+
 def test_a_profiler_that_slows_calls_by_more_than_half_is_a_doubt(null_script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     null_script(latency_ms={"*": [8.0]}, modules=SHARES, profiler_overhead=0.75)
