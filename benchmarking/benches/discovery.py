@@ -212,7 +212,8 @@ def discover(
         files = [path for path, parts in every if not any(part[0] in "._" for part in parts)]
     else:
         raise UsageError(f"--benches {folder}: no such folder or Python file: check the path")
-    files = [path for path in files if not _matches(exclude, _names_of_file(path, folder))]
+    excluded = [path for path in files if _matches(exclude, _names_of_file(path, folder))]
+    files = [path for path in files if path not in excluded]
     selected: list[Bench] = []
     left_out: dict[str, str] = {}
     listed = _list_benches(files, {**(given or {}), "enable_mock": enable_mock})
@@ -228,6 +229,7 @@ def discover(
             selected.append(replace(bench, configs=configs))
     left_out |= listed.left_out
     if not selected:
+        left_out = {**dict.fromkeys((path.name for path in excluded), "excluded by --exclude"), **left_out}
         reasons = "; ".join(f"{label}: {why}" for label, why in left_out.items())
         found = ", ".join(path.name for path in files[:MAX_CANDIDATES]) or "no Python file"
         raise UsageError(

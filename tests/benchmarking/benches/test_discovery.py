@@ -152,6 +152,12 @@ def test_errors_in_a_file_name_its_line(folder, write, body, why):
     assert labels(discover(folder, exclude=("one",))) == ["two.B"]
 
 
+def test_an_excluded_file_is_the_reason_for_nothing_to_run(folder, write):
+    write("one.py", plain("A"))
+    with pytest.raises(UsageError, match=r"no benchmark to run \(one\.py: excluded by --exclude\)$"):
+        discover(folder, exclude=("one",))
+
+
 def test_output_of_a_file_does_not_corrupt_the_listing(folder, write):
     write("one.py", 'print(\'{"error": "x"}\')\n' + plain("A"))
     assert labels(discover(folder)) == ["one.A"]
