@@ -278,6 +278,12 @@ def _shown(value: float | None) -> str | None:
     return None if value is None else number(value)
 
 
+def _throughput(result: ResultRecord) -> str | None:
+    """With its unit: calls/s where nobody knows how many items a call holds."""
+    unit = result.throughput_units.replace(" per second", "/s")
+    return None if result.throughput is None else f"{number(result.throughput)} {unit}".rstrip()
+
+
 BUILDS: tuple[Column[BuildRecord], ...] = (
     Column(heading="runtime", text=lambda one: one.runtime, is_key=True),
     Column(heading="device", text=lambda one: one.device, is_key=True),
@@ -295,7 +301,7 @@ RESULTS: tuple[Column[ResultRecord], ...] = (
     Column(heading="point", text=lambda one: one.point),
     Column(heading="status", text=lambda one: one.status, is_state=True),
     Column(heading="mean ms", text=lambda one: _shown(one.mean_latency), is_number=True),
-    Column(heading="items/s", text=lambda one: _shown(one.throughput), is_number=True),
+    Column(heading="throughput", text=_throughput, is_number=True),
     Column(heading="measured", text=lambda one: one.measured_at[:16], spare=2),
     Column(heading="error", text=lambda one: one.error, spare=1),
 )

@@ -288,8 +288,12 @@ def test_throughput_counts_calls_unless_the_user_says_what_a_call_holds(tmp_path
     assert "calls/s" in printed
     assert re.search(r"b1: [\d.]+ milliseconds on average, [\d.e+]+ calls per second", printed)
     assert "--batch-size N says it" in printed
+    (state,) = states.all_states()[0].values()
+    assert re.search(r" [\d.e+]+ calls/s ", states.results_table(state.results))
     assert benchit.main([*words, "--batch-size", "10"]) == 0
     assert re.search(r"b10: [\d.]+ milliseconds on average, [\d.e+]+ items per second", capsys.readouterr().out)
+    (state,) = states.all_states()[0].values()
+    assert re.search(r" [\d.e+]+ items/s ", states.results_table(state.results))
 
 
 def test_a_failing_scripts_whole_traceback_is_in_its_log_and_shown_on_request(cache, tmp_path, capsys, monkeypatch):
