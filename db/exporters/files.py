@@ -47,7 +47,7 @@ from db.analysis.selection import NEWEST, Selection
 from db.exporters.support.exporting import ExportRequest, Scope, Tables, folder_output, text_output, whole_runs
 from db.query import answers
 from db.run_records import StoredRun, selected_profiles
-from db.values import readable
+from db.values import SETTINGS, heading, readable, with_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -105,7 +105,13 @@ SELECT *, coalesce({", ".join(PEAK_MEMORY)}) AS memory_peak_mb
 FROM all_results WHERE result_id IN (SELECT result_id FROM chosen)
 ORDER BY model_id, batch_size, sequence_length, new_tokens, axes, device, runtime, precision, started_at, result_id
 """
-WORDS = {"model_id": "model", "device_name": "device", "runtime": "runtime", "precision": "precision"}
+WORDS = {
+    "model_id": "model",
+    "device_name": "device",
+    "runtime": "runtime",
+    "precision": "precision",
+    SETTINGS: heading(SETTINGS),
+}
 SHOWN = (
     *("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec"),
     *("time_to_first_token_ms", "time_per_output_token_ms"),
@@ -306,7 +312,7 @@ class MarkdownExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         scope.months()
-        rows = scope.read(MARKDOWN_ROWS).dicts()
+        rows = with_words(scope.read(MARKDOWN_ROWS).dicts())
         axes = [json.loads(row["axes"] or "{}") for row in rows]  # those without a column, such as the rate of a load
         further = {name: name.replace("_", " ") for own in axes for name in sorted(own) if name not in AXES}
         headings = WORDS | AXIS_HEADINGS | further | NUMBERS | REMARKS

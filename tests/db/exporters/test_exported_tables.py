@@ -156,6 +156,20 @@ def test_markdown_has_a_row_per_result_and_a_reason_where_there_are_no_numbers(e
     assert by_point["64", "512"]["doubts"] == "failed: OutOfMemoryError: 64 GB asked, 16 GB there"
 
 
+def test_markdown_tells_runs_with_different_settings_apart(export, empty_database, make_run, tmp_path, capsys):
+    path = shutil.copy2(empty_database, tmp_path / "settings.duckdb")
+    modes = ({"attention": "sdpa"}, {"attention": "eager"}, {"attention": "sdpa", "threads": 1})
+    with Warehouse.open(path) as warehouse:
+        runs = [make_run(batch_sizes=(1,), sequence_lengths=(32,)) for _ in modes]
+        warehouse.ingest_all(
+            [replace(run, cell=replace(run.cell, runtime_mode=mode)) for run, mode in zip(runs, modes, strict=True)]
+        )
+        export("markdown", warehouse=warehouse)
+    headings, _, *lines = (line.strip("|").split(" | ") for line in capsys.readouterr().out.splitlines())
+    place = headings.index("settings")
+    assert {line[place] for line in lines} == {"attention sdpa", "attention eager", "attention sdpa, threads 1"}
+
+
 def test_quality_is_exported_where_it_is_known(export, empty_database, make_run, tmp_path, capsys):
     known = Quality(inputs="i", values={"kl_divergence": QualityValue(value=0.012)}, how={"windows": 16})
     path = shutil.copy2(empty_database, tmp_path / "quality.duckdb")
