@@ -8,6 +8,7 @@ import re
 import pytest
 
 from benchmarking.core.argument_types import database_file, folder_to_write
+from benchmarking.core.command_line import parser_of
 from tests.helpers.paths import ROOT
 
 PACKAGES = ("benchmarking", "db", "visualize")
@@ -222,3 +223,5 @@ def test_a_path_after_the_name_of_an_unknown_user_is_no_crash():
     used = [(place, ast.unparse(node)) for place, node in found if node.attr == "expanduser"]
     assert [use for use in used if use[1] != "os.path.expanduser"] == []
     assert folder_to_write("~no-such-user/x") == database_file("~no-such-user/x") == "~no-such-user/x"
+    words = ["m", "--db-path=~no-such-user/x"]
+    assert parser_of("run").parse_args(words).db_path == "~no-such-user/x"

@@ -20,6 +20,7 @@ benchhouse benches --list-models
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -163,7 +164,7 @@ def _measure_exported(model: str, words: Sequence[str]) -> int:
     exported = _exported()
     known = exported.get(Path(model).name.removesuffix(ENDING))
     path = exported.get(model) or (model if Path(model).exists() else known)
-    file = None if output is None else spool.checked(output, "benchmark", model)
+    file = None if output is None else spool.checked(os.path.expanduser(output), "benchmark", model)
     if path is None:
         how = as_typed("export-model")
         note(f"{model} is not exported to ./{MODELS} or this folder: exporting it to the cache (see {how})")

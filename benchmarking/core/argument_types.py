@@ -185,7 +185,7 @@ def file_to_write(text: str) -> Path:
 
 def folder_to_write(text: str) -> str:
     """A folder, which may not exist yet, but is not a file."""
-    path = Path(os.path.expanduser(text))
+    path = Path(text)
     # A number is meant for another flag, such as the depth that is -d in llama-bench, or the duration in wrk.
     if (text.isdecimal() or DURATION.fullmatch(text)) and not path.exists():
         raise argparse.ArgumentTypeError(f"takes a folder: got the number {text}; a folder of that name is ./{text}")
@@ -201,7 +201,7 @@ def database_file(text: str) -> str:
     """The file of a database, which may not exist yet, or ducklake:..."""
     if text.startswith("ducklake:"):
         return text
-    path = Path(os.path.expanduser(text))
+    path = Path(text)
     if "://" in text:
         raise argparse.ArgumentTypeError(f"takes a DuckDB file or ducklake:...: got {text}")
     if path.is_dir():

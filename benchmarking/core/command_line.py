@@ -79,6 +79,8 @@ FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
 LIMIT = re.compile(r"[a-z0-9_]+:\d[\w.]*")
 """A limit that has become an argument of its own."""
+PATH = re.compile(r"\b(FILE|DIR|FOLDER)\b|\.duckdb$")
+"""A metavar for paths."""
 EXAMPLE = re.compile(r"""such as ('[^']+'|"[^"]+"|\S*[\w%])|((?:[a-z0-9]+:\d\w*,?){2,})""")
 """A value that a help text names, or several limits."""
 FIRST_EXAMPLE = re.compile(r"^  (benchhouse .*[^\\\n])$", re.MULTILINE)
@@ -328,6 +330,11 @@ class Parser(argparse.ArgumentParser):
         takes = next((action for action in self._actions if action.metavar == "SELECTION"), None)
         return None if takes is None else "".join(takes.option_strings[:1])
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """A value as its type reads it. A path may begin with `~`, which no shell has replaced in `--db-path=~/x`."""
+        is_path = PATH.search(str(action.metavar)) is not None
+        return super()._get_value(action, os.path.expanduser(arg_string) if is_path else arg_string)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             what = "action" if isinstance(action, argparse._SubParsersAction) else "value"
@@ -571,7 +578,7 @@ def notes(*, quiet: bool) -> Callable[[str], None]:
 
 def default_database() -> str:
     """`$BENCHMARK_DB_PATH`, or benchmark_db.duckdb in the working folder."""
-    return os.environ.get("BENCHMARK_DB_PATH") or DEFAULT_DATABASE
+    return os.path.expanduser(os.environ.get("BENCHMARK_DB_PATH") or DEFAULT_DATABASE)
 
 
 def database_flags(db_path: str) -> list[str]:

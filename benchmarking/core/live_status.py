@@ -233,7 +233,7 @@ class StatusFile:
 def usable_folder(*, create: bool) -> Path | None:
     """The folder of this user's statuses; None where it is missing. Raises StorageError for a link, and for a folder
     that others can write to."""
-    named = os.environ.get(FOLDER_VARIABLE)
+    named = os.path.expanduser(os.environ.get(FOLDER_VARIABLE, ""))
     folder = Path(named) if named else BASE / f"benchhouse-live-{os.geteuid() if os.name == 'posix' else 'files'}"
     try:
         if create:

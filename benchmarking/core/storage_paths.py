@@ -53,11 +53,11 @@ class LakePlace:
         if (is_postgres and "=" not in catalog) or (not is_postgres and not catalog.endswith(FILE_ENDING)):
             raise UsageError(f"--db-path: expected {FORMS}, found {text!r}")
         if not is_postgres:
-            catalog = os.path.abspath(catalog)
+            catalog = os.path.abspath(os.path.expanduser(catalog))
             default = f"{catalog}.files"
             # A catalog may have been moved together with its data, or refer to other data.
             data = data or (default if os.path.isdir(default) or not os.path.exists(catalog) else "")
-        folder = data if not data or "://" in data else os.path.abspath(data)
+        folder = data if not data or "://" in data else os.path.abspath(os.path.expanduser(data))
         return cls(name=text, catalog=catalog, is_postgres=is_postgres, data_path=folder or None)
 
 

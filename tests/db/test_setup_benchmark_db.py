@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import db.setup_benchmark_db
+from benchmarking import cli
+from benchmarking.core.storage_paths import LakePlace
 from db.setup_benchmark_db import main
 from db.warehouse import Warehouse
 
@@ -43,6 +45,26 @@ def test_the_environment_names_the_database(monkeypatch):
     monkeypatch.setenv("BENCHMARK_DB_PATH", "other.duckdb")
     assert main(["--quiet"]) == 0
     assert [path.name for path in Path().iterdir()] == ["other.duckdb"]
+
+
+def test_the_home_folder_may_be_a_part_of_any_path(spool_run, monkeypatch, tmp_path, capsys):
+    """`--db-path=~/x` is not replaced by every shell, and a variable in a file by none."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spool_run()
+    assert main(["--db-path=~/x.duckdb", "--ingest=~/runs", "--quiet"]) == 0
+    assert run_count("x.duckdb") == 1
+    assert cli.main(["merge", "~/x.duckdb", "--db-path", "~/y.duckdb"]) == 0
+    monkeypatch.setenv("BENCHMARK_DB_PATH", "~/x.duckdb")
+    assert cli.main(["export", "--format", "csv", "--output", "~/out.csv"]) == 0
+    assert cli.main(["charts", "--json-path", "~/runs/*.json", "--output-dir", "~/charts", "--formats", "svg"]) == 0
+    capsys.readouterr()
+    assert cli.main(["show", "--db-path=~/none.duckdb"]) == 1
+    assert f"no database at {tmp_path / 'none.duckdb'}: " in capsys.readouterr().err
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names >= {"x.duckdb", "y.duckdb", "out.csv", "charts"}
+    assert "~" not in names
+    lake = LakePlace.parse("ducklake:~/z.ducklake?data_path=~/data")
+    assert (lake.catalog, lake.data_path) == (str(tmp_path / "z.ducklake"), str(tmp_path / "data"))
 
 
 def test_ingest_reports_the_outcome_of_each_file(spool_run, capsys):

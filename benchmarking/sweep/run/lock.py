@@ -257,7 +257,7 @@ def _still_taken(holder: str, limit_s: float) -> LockedError:
 def _shared_folder() -> Path:
     """The folder of the locks, writable by every user of the machine. Raises UnusableLockError for one that this user
     cannot use, or in which anyone may replace files, and StorageError if the user named it."""
-    named = os.environ.get(FOLDER_VARIABLE)
+    named = os.path.expanduser(os.environ.get(FOLDER_VARIABLE, ""))
     folder = Path(named) if named else BASE / "benchhouse-locks"
     try:
         folder.mkdir(exist_ok=True)
