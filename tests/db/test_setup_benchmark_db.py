@@ -11,7 +11,9 @@ import pytest
 
 import db.setup_benchmark_db
 from benchmarking import cli
+from benchmarking.core.live_status import usable_folder
 from benchmarking.core.storage_paths import LakePlace
+from benchmarking.sweep.run.lock import device_lock
 from db.setup_benchmark_db import main
 from db.warehouse import Warehouse
 
@@ -65,6 +67,11 @@ def test_the_home_folder_may_be_a_part_of_any_path(spool_run, monkeypatch, tmp_p
     assert "~" not in names
     lake = LakePlace.parse("ducklake:~/z.ducklake?data_path=~/data")
     assert (lake.catalog, lake.data_path) == (str(tmp_path / "z.ducklake"), str(tmp_path / "data"))
+    monkeypatch.setenv("BENCHHOUSE_LIVE_DIR", "~/live")
+    assert usable_folder(create=True) == tmp_path / "live"
+    monkeypatch.setenv("BENCHHOUSE_LOCK_DIR", "~/locks")
+    with device_lock("cpu", print):
+        assert (tmp_path / "locks").is_dir()
 
 
 def test_ingest_reports_the_outcome_of_each_file(spool_run, capsys):
