@@ -322,6 +322,7 @@ IMPORTED: Mapping[str, str] = {
     "server_metrics": "The server measured the times itself, without the network and the client.",
     "several_tokens_a_step": "The stated time is that of a step, which gave several tokens (speculative decoding).",
     "size_left_out": "A size in the file is no number and was left out; the series may have other sizes.",
+    "stated_validity": "The exported file states this validity, but no doubt that explains it.",
     "time_zone_unknown": "The file states no time zone; its times are read as UTC.",
     "token_divisor": "The tool divided by all tokens, including the first, so the time per token is too small.",
     "tokens_miscounted": "The output tokens differ by more than half from those that the client counted again.",

@@ -6,8 +6,8 @@
          "gpu_metrics": {gpu_utilization_mean, ..., gpu_memory_used_mean, ..., sample_count, gpu_monitoring_status}}]}
 
 As in benchmark_v2 itself, statistics cover all iterations together, the standard deviation is the population's, memory
-is in MiB, and the time per output token is the latency divided by all tokens, including the first. The layout has no
-fields for launches, validity and doubts; they are in the metadata, under "benchhouse".
+is in MiB, and the time per output token is the latency divided by all tokens, including the first. What the layout has
+no fields for (`facts`) is in the metadata, under "benchhouse".
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median, pstdev
 from typing import Any
 
+from benchmarking.core import plugins
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
 from benchmarking.core.records import Result, Run
 from benchmarking.core.sample_statistics import quantile_of_sorted
@@ -49,12 +50,15 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
         cell, point, mode, versions = run.cell, result.point, run.cell.runtime_mode, run.provenance.versions
         # Only devices with their own memory report it.
         is_of_device = any(name.startswith("memory_device_") for name in result.metrics)
-        has_gpu = is_of_device or bool(raw_values(result, "memory_device_used"))
+        kind = plugins.kind_of(cell.device.type)
+        is_gpu = kind is not None and kind.is_gpu(cell.device)
+        has_gpu = is_gpu or is_of_device or bool(raw_values(result, "memory_device_used"))
         uses = {name: [value * by for value in raw_values(result, metric)] for name, (metric, by) in GPU_SERIES.items()}
-        host_bytes = run.hardware.memory_bytes
+        host_bytes, device_bytes = run.hardware.memory_bytes, cell.device.memory_bytes
+        device_mib = None if device_bytes is None else device_bytes // BYTES_PER_MIB
         hardware = {
             "gpu_name": cell.device.name if has_gpu else "unknown",
-            "gpu_memory_total": (cell.device.memory_bytes or 0) // BYTES_PER_MIB if has_gpu else 0,
+            "gpu_memory_total": device_mib if has_gpu else 0,
             "cpu_count": run.hardware.cpu_threads,
             "memory_total": None if host_bytes is None else host_bytes // BYTES_PER_MIB,
             "python_version": versions.get("python"),
@@ -85,19 +89,34 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
                         "attn_implementation": mode.get("attention", mode.get("attn_implementation")),
                         "custom_params": {name: value for name, value in mode.items() if name not in OWN_FIELDS},
                     },
-                    "benchhouse": {
-                        "run_id": run.run_id,
-                        "result_id": result.result_id,
-                        "launches": result.launches,
-                        "validity": result.validity,
-                        "doubts": [doubt.kind for doubt in result.doubts],
-                    },
+                    "benchhouse": facts(run, result),
                 },
                 "measurements": measurements,
                 "gpu_metrics": gpu_summary(uses) if has_gpu else dict(NO_GPU),
             }
         )
     return {"model_name": model_name, "benchmark_scenarios": scenarios}
+
+
+def facts(run: Run, result: Result) -> dict[str, Any]:
+    """What the layouts of other tools have no field for, and our importers read back."""
+    cell = run.cell
+    return {
+        "run_id": run.run_id,
+        "result_id": result.result_id,
+        "device": cell.device.selector,
+        "device_name": cell.device.name,
+        "device_count": cell.device.count,
+        "runtime": cell.runtime,
+        "runtime_mode": dict(cell.runtime_mode),
+        "precision": cell.precision,
+        "num_threads": cell.num_threads,
+        "weights": cell.workload.weights,
+        "simulated": run.is_simulated,
+        "launches": result.launches,
+        "validity": result.validity,
+        "doubts": [doubt.kind for doubt in result.doubts],
+    }
 
 
 def raw_values(result: Result, metric: str) -> list[float]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.codec import canonical_hash
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MB, MS_PER_S, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import Result, Run, Scalar
-from benchmarking.core.scenario_file import raw_values, scenario_file
+from benchmarking.core.scenario_file import facts, raw_values, scenario_file
 from db.connection import literal
 from db.exporters.support.exporting import ExportRequest, Scope, Tables, supported_results, text_output, why_no_calls
 
@@ -51,6 +51,7 @@ FURTHER_COLUMNS = {
     "batch_size": "INTEGER",
     **dict.fromkeys(("device", "runtime", "runtime_mode", "precision", "validity", "doubts"), "TEXT"),
     **dict.fromkeys(("run_id", "result_id"), "TEXT"),
+    "simulated": "INTEGER",
 }
 LLAMA_TABLE = "llama_bench"
 
@@ -103,6 +104,7 @@ class LlamaBenchExporter:
                     "doubts": ",".join(doubt.kind for doubt in result.doubts),
                     "run_id": run.run_id,
                     "result_id": result.result_id,
+                    "simulated": 1 if run.is_simulated else None,
                     **{
                         name: value
                         for name, value in (*cell.runtime_mode.items(), *kept.items())
@@ -123,7 +125,13 @@ class LlamaBenchExporter:
 
 def _why_no_row(run: Run, result: Result) -> str | None:
     is_text = result.point.sequence_length or result.point.new_tokens
-    return why_no_calls(run, result) or (None if is_text else "without text input")
+    if reason := why_no_calls(run, result):
+        return reason
+    if not is_text:
+        return "without text input"
+    numbers = times_and_speeds(result)
+    has_number = any(numbers.get(name) is not None for name in ("avg_ns", "avg_ts"))
+    return None if has_number else "neither a mean latency nor the tokens per second of a call"
 
 
 def _quoted_text(value: Any) -> str:
@@ -143,6 +151,13 @@ def times_and_speeds(result: Result) -> dict[str, Any]:
     if not calls_ms:
         mean_ms, std_ms = result.metrics.get("latency_mean_ms"), result.metrics.get("latency_std_ms")
         times: dict[str, Any] = {"avg_ns": None if mean_ms is None else round(mean_ms * NS_PER_MS)}
+        if mean_ms is None:
+            # The speed that the file states for what a call processes: a prompt, new tokens, or both.
+            prompt, new = result.point.sequence_length, result.point.new_tokens
+            of_call = "total" if prompt and new else "decode" if new else "prefill"
+            speeds = (f"{of_call}_tokens_per_sec", *(() if prompt and new else ("throughput_tokens_per_sec",)))
+            stated = next((one for name in speeds if (one := result.metrics.get(name)) is not None), None)
+            times |= {} if stated is None else {"avg_ts": stated}
         own = result.extra.get("kept")
         if not isinstance(own, dict) or "stddev_ts" not in own:
             return times
@@ -201,15 +216,7 @@ def _entry(run: Run, result: Result) -> tuple[str, dict[str, Any]]:
             "torch_version": origin.versions.get("torch"),
         },
         "success": True,
-        "benchhouse": {
-            "result_id": result.result_id,
-            "run_id": run.run_id,
-            "device": device.selector,
-            "device_name": device.name,
-            "precision": cell.precision,
-            "validity": result.validity,
-            "doubts": [doubt.kind for doubt in result.doubts],
-        },
+        "benchhouse": facts(run, result),
     }
     measurements: dict[str, Any] = {
         **{name: [ms / MS_PER_S for ms in raw_values(result, metric)] for name, metric in MEASUREMENTS.items()},

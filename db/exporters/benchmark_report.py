@@ -463,6 +463,7 @@ def _load(run: Run, result: Result, known_lengths: Mapping[str, Mapping[str, Any
             "config": {
                 "point": sizes,
                 "launches": result.launches,
+                "simulated": run.is_simulated,
                 "validity": result.validity,
                 "doubts": [doubt.kind for doubt in result.doubts],
             }

@@ -128,6 +128,7 @@ def _add(store: Store, run: Run, *, with_files: bool) -> bool:
         RUN_ID: run.run_id,
         "benchhouse.status": run.status,
         "benchhouse.error": run.error,
+        "benchhouse.simulated": "true" if run.is_simulated else None,
         "benchhouse.host": origin.host,
         "benchhouse.tool_version": origin.tool_version,
         "mlflow.source.git.commit": origin.git_commit,

@@ -23,10 +23,10 @@ from typing import Any
 from benchmarking.core.errors import FormatError
 from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import Doubt, Json, Result, Scalar
-from db.importers.support.building import ForeignRun, Format, is_amd
+from benchmarking.core.records import SERVER, Doubt, Json, Result, Scalar
+from db.importers.support.building import ForeignRun, Format, exported, is_amd
 from db.importers.support.files import ForeignFile, beside
-from db.importers.support.measures import in_ms, measured
+from db.importers.support.measures import as_exported, in_ms, measured
 from db.importers.support.reading import Fields, has_keys, json_objects, mostly, top_fields, understood, yaml_object
 from db.importers.support.serving import (
     STATISTICS,
@@ -113,6 +113,8 @@ REPORT_RATES = {
     "total_token_rate": ("total_tokens_per_sec", "tokens/s"),
 }
 PARALLELISM = ("tp", "dp", "ep", "pp")
+OF_OUR_ENGINE = ("device", "precision", "weights", "runtime_mode")
+"""Settings of the engine by which our own exports are recognized."""
 REPORT_DEFINITIONS = {
     "latency": "request_latency: end to end, of a request",
     "time_to_first_token_ms": "median of time_to_first_token",
@@ -365,6 +367,22 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         mode |= {f"{role}_{name}": value for name in PARALLELISM if (value := parallelism.integer(name)) is not None}
     if (workload := load.section("metadata").text("cfg_id")) is not None:
         mode["workload"] = workload
+    tools = _joined(entry.text("tool") for entry in engines)
+    setup: dict[str, Any] = {"device_type": kind, "device_name": accelerator or None, "runtime": engine_name(tools)}
+    if setup["runtime"] == SERVER and tools.lower() not in ("", SERVER):
+        mode["engine"] = tools  # one that is not known: two of them are no series
+    mode |= load_mode(result)
+    # An export of ours has the run's own settings, and what it found about the result.
+    natives = [entry.section("native").section("config") for entry in stack]
+    if len(natives) == 1 and all(name in natives[0] for name in OF_OUR_ENGINE):
+        mode.pop("engine", None)
+        own = exported(natives[0])
+        of_load = load.section("native").section("config")
+        setup |= own | {"runtime": tools or setup["runtime"], "is_simulated": of_load.flag("simulated") is True}
+        if accelerator == setup["device_type"]:
+            setup["device_name"] = None  # not known
+        mode |= own.get("runtime_mode", {})
+        result = as_exported(result, of_load.items("doubts"), of_load.text("validity"))
     yield ForeignRun(
         model_id=_joined(entry.section("model").text("name") for entry in engines) or "unknown",
         task="text-generation",
@@ -373,11 +391,8 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         finished_at=time.time("end"),
         stated_times=(time.text("start"),),
         tool_version=" ".join(word for word in (tool, tool_version) if word) or None,
-        device_type=kind,
-        device_name=accelerator or None,
         device_count=count or 1,
-        runtime=engine_name(_joined(entry.text("tool") for entry in engines)),
-        runtime_mode={**mode, **load_mode(result)},
+        **{**setup, "runtime_mode": mode},
         versions={entry.text("tool") or "engine": entry.text("tool_version") for entry in engines},
         kept={"report": Fields(file, data).rest()},
     )

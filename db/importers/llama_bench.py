@@ -37,7 +37,7 @@ from benchmarking.core.records import (
 )
 from db.importers.support.building import UNNAMED, ForeignRun, Format, family_of, iso, precision_of
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import SAME_RATE, block, foreign_result, measured, median_of
+from db.importers.support.measures import SAME_RATE, as_exported, block, foreign_result, measured, median_of
 from db.importers.support.reading import (
     Fields,
     csv_header,
@@ -258,6 +258,7 @@ def _setup(row: Fields) -> dict[str, Any]:
         "runtime_mode": mode | ({"quantization": quantization} if quantization else {}),
         "precision": precision,
         "num_threads": row.count("n_threads"),
+        "is_simulated": row.flag("simulated") is True,
         "tool_version": version,
         "versions": {"llama.cpp": f"b{version}"} if version else {},
         "git_commit": row.text("build_commit"),
@@ -352,7 +353,8 @@ def _test(row: Fields) -> Test:
         missing={} if values else {"latency_median_ms": NO_RAW},
         kept=row.rest(),
     )
-    return setup, result, started_at
+    kinds = (row.text("doubts") or "").split(",")  # in an export of ours
+    return setup, as_exported(result, kinds, row.text("validity")), started_at
 
 
 def is_llama_bench(file: ForeignFile) -> bool:

@@ -16,9 +16,9 @@ from typing import Any
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Json, Point, Result, Samples, Scalar
 from benchmarking.core.sample_statistics import tail_quantile
-from db.importers.support.building import ForeignRun, Format, is_amd
+from db.importers.support.building import ForeignRun, Format, exported, is_amd
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of
+from db.importers.support.measures import as_exported, block, foreign_result, in_ms, measured, median_of
 from db.importers.support.reading import Fields, has_keys, json_objects, mostly, shortened, top_fields, understood
 
 DEFINITIONS = {
@@ -108,7 +108,15 @@ def _run(key: str, entry: Fields) -> ForeignRun:
     gpu, gpu_gib = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
     gpu = None if gpu in NOTHING else gpu
     named = FILE_NAME.fullmatch(entry.file.path.name)
-    result = _result(entry, metadata, config)
+    facts = metadata.section("benchhouse")
+    setup: dict[str, Any] = {
+        "device_type": "unknown" if gpu is None else "rocm" if is_amd(gpu) else "cuda",
+        "device_name": gpu,
+        "runtime": "compiled" if {"compile_mode", "compile_kwargs"} & mode.keys() else "eager",
+        "runtime_mode": mode,
+        **exported(facts),
+    }
+    result = as_exported(_result(entry, metadata, config, facts), facts.items("doubts"), facts.text("validity"))
     return ForeignRun(
         key=key,
         model_id=metadata.text("model_id") or (named[1] if named else "unknown"),
@@ -116,11 +124,8 @@ def _run(key: str, entry: Fields) -> ForeignRun:
         task="text-generation",
         results=[result],
         started_at=metadata.time("timestamp"),
-        device_type="unknown" if gpu is None else "rocm" if is_amd(gpu) else "cuda",
-        device_name=gpu,
         device_memory_bytes=round(gpu_gib * BYTES_PER_GIB) if gpu and gpu_gib else None,
-        runtime="compiled" if {"compile_mode", "compile_kwargs"} & mode.keys() else "eager",
-        runtime_mode=mode,
+        **setup,
         versions={"torch": hardware.text("torch_version"), "python": hardware.text("python_version")},
         git_commit=metadata.text("commit_id"),
         git_branch=metadata.text("branch_name"),
@@ -138,7 +143,7 @@ def _point(config: Fields) -> Point:
     )
 
 
-def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
+def _result(entry: Fields, metadata: Fields, config: Fields, facts: Fields) -> Result:
     point = _point(config)
     is_newest = "success" in metadata
     has_succeeded = metadata.flag("success") is not False
@@ -156,8 +161,10 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
         if isinstance(iteration, dict):
             peaks += Fields(entry.file, iteration, f"gpu_metrics[{place}]").numbers("memory_used", low=0) or ()
     memory = {"memory_device_global_peak_mb": max(peaks) * MB_PER_GIB} if peaks else {}
-    found = [Doubt(kind="not_stated", severity="info", evidence={"fields": ["precision", "device"]})]
-    if point.sequence_length and point.sequence_length > LONGEST_PROMPT:
+    found: list[Doubt] = []
+    if not_stated := [name for name in ("precision", "device") if name not in facts]:
+        found.append(Doubt(kind="not_stated", severity="info", evidence={"fields": list(not_stated)}))
+    if "result_id" not in facts and point.sequence_length and point.sequence_length > LONGEST_PROMPT:
         evidence: dict[str, Json] = {"sequence_length": point.sequence_length, "prompt_tokens_about": LONGEST_PROMPT}
         found.append(Doubt(kind="prompt_cut", severity="noisy", evidence=evidence))
     if not is_newest and "inter_token_latency" in measures:
@@ -243,7 +250,8 @@ def read_first_layout(file: ForeignFile) -> Iterator[ForeignRun]:
 def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     metadata = scenario.section("metadata")
     config, hardware = metadata.section("config"), metadata.section("hardware_info")
-    result = _first_result(scenario, config)
+    facts = metadata.section("benchhouse")
+    result = as_exported(_first_result(scenario, config), facts.items("doubts"), facts.text("validity"))
     mode: dict[str, Scalar] = {name: value for name in FIRST_MODE if (value := config.text(name))}
     if (uses_cache := config.flag("use_cache")) is False:
         mode["use_cache"] = uses_cache
@@ -256,8 +264,16 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     gpu, gpu_mib = hardware.text("gpu_name"), hardware.number("gpu_memory_total", low=0)
     gpu = None if gpu in NOTHING else gpu
     kind = (config.text("device") or ("cuda" if gpu else "unknown")).partition(":")[0]
-    is_gpu = kind == "cuda" and gpu is not None
+    is_gpu = gpu is not None and (kind == "cuda" or "device" in facts)
     total_mib = hardware.number("memory_total", low=0)
+    setup: dict[str, Any] = {
+        "device_type": "rocm" if is_gpu and is_amd(gpu or "") else kind,
+        "device_name": gpu if is_gpu else None,
+        "runtime": variant if variant in FIRST_RUNTIMES else "eager",
+        "runtime_mode": mode,
+        "precision": next((precision for precision in PRECISIONS if precision == dtype), "unknown"),
+        **exported(facts),
+    }
     return ForeignRun(
         key=key,
         model_id=config.text("model_id") or model_name,
@@ -266,14 +282,10 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
         results=[result],
         started_at=metadata.time("timestamp"),
         stated_times=(str(metadata.peek("timestamp") or ""),),
-        device_type="rocm" if is_gpu and is_amd(gpu or "") else kind,
-        device_name=gpu if is_gpu else None,
         device_memory_bytes=round(gpu_mib * BYTES_PER_MIB) if is_gpu and gpu_mib else None,
         cpu_threads=hardware.count("cpu_count"),
         memory_bytes=None if total_mib is None else round(total_mib * BYTES_PER_MIB),
-        runtime=variant if variant in FIRST_RUNTIMES else "eager",
-        runtime_mode=mode,
-        precision=next((precision for precision in PRECISIONS if precision == dtype), "unknown"),
+        **setup,
         versions={name: hardware.text(f"{name}_version") for name in ("torch", "python", "cuda")},
         git_commit=metadata.text("commit_id"),
         tags={"scenario": scenario.text("scenario_name")},

@@ -254,6 +254,7 @@ def why_no_calls(run: Run, result: Result) -> str | None:
     """Why the result has no calls that were made one after another, for formats that know no others; None if it has."""
     if result.status != "ok":
         return NOT_MEASURED
-    if LOOP in run.cell.runtime_mode or result.point.concurrency > 1:
+    is_unlimited = any(doubt.kind in ("concurrency_unlimited", "concurrency_not_stated") for doubt in result.doubts)
+    if LOOP in run.cell.runtime_mode or result.point.concurrency > 1 or is_unlimited:
         return "a load: several requests at a time, which the format does not know"
     return None

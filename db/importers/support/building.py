@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.doubts import validity
@@ -49,6 +49,7 @@ from db.importers.support.reading import (
     INT32_MAX,
     INT64_MAX,
     ROW_ERRORS,
+    Fields,
     parsed_number,
     short_name,
     shortened,
@@ -170,6 +171,7 @@ class ForeignRun:
     device_name: str | None = None
     device_count: int = 1
     device_memory_bytes: int | None = None
+    is_simulated: bool = False
     cpu_model: str | None = None
     cpu_cores: int | None = None
     cpu_threads: int | None = None
@@ -294,6 +296,7 @@ class Format:
             name=found.device_name,
             count=found.device_count,
             memory_bytes=found.device_memory_bytes,
+            simulated=found.is_simulated,
         )
         run = Run(
             run_id=content_id(*ids, found.key),
@@ -577,6 +580,26 @@ def precision_of(word: str | None) -> Precision:
     return WORDS.get(word.strip().lower().removeprefix("torch."), "other")
 
 
-def is_amd(gpu: str) -> bool:
-    """Whether a GPU's name is one of AMD's."""
-    return any(word in gpu.lower() for word in ("amd", "radeon", "instinct"))
+def exported(facts: Fields) -> dict[str, Any]:
+    """The fields of a run that an export of ours states among its own facts (`core.scenario_file.facts`)."""
+    found: dict[str, Any] = {"is_simulated": facts.flag("simulated") is True}
+    if device := facts.text("device"):
+        found |= {"device_selector": device, "device_type": device.partition(":")[0]}
+    if "device_name" in facts:
+        found["device_name"] = facts.text("device_name")
+    for name, words in (("precision", get_args(Precision)), ("weights", get_args(WeightsKind))):
+        if (word := facts.text(name)) in words:
+            found[name] = word
+    if runtime := facts.text("runtime"):
+        found["runtime"] = runtime
+    if isinstance(mode := facts.any("runtime_mode"), dict):
+        found["runtime_mode"] = {name: one for name, one in mode.items() if isinstance(one, bool | int | float | str)}
+    found |= {name: one for name in ("num_threads", "device_count") if (one := facts.count(name)) is not None}
+    return found
+
+
+def is_amd(name: str) -> bool:
+    """Whether the name is that of a GPU of AMD; most of AMD's names of processors have no GPU in them."""
+    lower = name.lower()
+    is_processor = any(word in lower for word in ("epyc", "ryzen", "threadripper", "athlon", "opteron"))
+    return "radeon" in lower or "instinct" in lower or ("amd" in lower and not is_processor)

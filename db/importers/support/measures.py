@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarking.core.doubts import of_slow_calls, validity
+from benchmarking.core.doubts import KINDS, SEVERITIES, of_slow_calls, validity
 from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import LATENCY, MS_PER_S, OF_SINGLE_CALLS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.records import (
@@ -28,6 +28,7 @@ from benchmarking.core.records import (
     Result,
     Run,
     Samples,
+    Severity,
     Status,
 )
 from benchmarking.core.run_file import LargeSamples
@@ -145,6 +146,30 @@ def foreign_result(
             column for column in computed if LATENCY[column] in summary.pooled and metrics.get(column) is None
         ),
     )
+
+
+def as_exported(result: Result, kinds: Iterable[object], stated: str | None) -> Result:
+    """The result with the doubts, by kind, and at least the validity that an export of ours states.
+
+    The table has the severity of a kind that we raise. A kind of another importer, whose severity an export does not
+    state, has the stated validity, unless another doubt explains it.
+    """
+    if result.status != "ok":
+        return result
+    known = {one.kind for one in result.doubts}
+    new = [kind for kind in dict.fromkeys(one for one in kinds if isinstance(one, str)) if kind and kind not in known]
+    evidence: dict[str, Json] = {"source": "an export of benchhouse"}
+    doubts = [
+        *result.doubts,
+        *(Doubt(kind=kind, severity=KINDS[kind].severity, evidence=evidence) for kind in new if kind in KINDS),
+    ]
+    worst = max((one.severity for one in doubts), key=SEVERITIES.index, default="info")
+    severity: Severity = next((one for one in SEVERITIES if one == stated), "info")
+    is_explained = SEVERITIES.index(worst) >= SEVERITIES.index(severity)
+    severity = "info" if is_explained else severity
+    others = [kind for kind in new if kind not in KINDS] or ([] if is_explained else ["stated_validity"])
+    doubts += [Doubt(kind=kind, severity=severity, evidence=evidence) for kind in others]
+    return replace(result, doubts=tuple(doubts), validity=validity(doubts))
 
 
 def _slow_calls(launches: Sequence[Sequence[float]]) -> list[Doubt]:

@@ -6,16 +6,20 @@ import json
 import shutil
 import sqlite3
 from dataclasses import replace
+from operator import attrgetter
 from statistics import stdev
 
 import pytest
 
+from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
+from benchmarking.core.records import Doubt
 from db import ingestion
 from db.importers.support.files import read_file
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for
+from tests.helpers.paths import FIXTURES
 
 OF_THE_FILE = ("source", "source_sha256", "ingested_at")
 
@@ -156,6 +160,119 @@ def test_a_script_for_sqlite_comes_back_with_its_device_precision_and_model(
     assert cell.workload.model_id == "org/name-7B"
 
 
+OF_SINGLE_RESULTS = ["benchmark_report", "benchmark_scenarios", "llama_bench_sql", "transformers_benchmark_v2"]
+
+
+@pytest.fixture
+def came_back(export, empty_database, tmp_path):
+    """A function that stores runs, exports them in a format, and reads the export: its runs."""
+
+    def again(name, *runs):
+        with Warehouse.open(shutil.copy2(empty_database, tmp_path / "stored.duckdb")) as stored:
+            for run in runs:
+                stored.ingest(run)
+            export(name, tmp_path / "out", warehouse=stored)
+        paths = sorted((tmp_path / "out").iterdir()) if (tmp_path / "out").is_dir() else [tmp_path / "out"]
+        return [run for path in paths for run in importer_for(read_file(path)).runs(read_file(path))]
+
+    return again
+
+
+@pytest.mark.parametrize("name", OF_SINGLE_RESULTS)
+@pytest.mark.parametrize(
+    ("kinds", "validity"),
+    [
+        ((), "valid"),
+        (("container",), "valid"),
+        (("few_samples", "command_failed"), "invalid"),
+        (("some_requests_failed", "slow_calls"), "noisy"),
+    ],
+)
+def test_an_export_comes_back_with_its_doubts_and_simulated(kinds, validity, name, came_back, make_run):
+    made = make_run(family="decoder-only", device="null", batch_sizes=(1,), sequence_lengths=(32,))
+    doubts = tuple(Doubt(kind=kind, severity=KINDS[kind].severity if kind in KINDS else "invalid") for kind in kinds)
+    result = replace(made.results[0], doubts=doubts, validity=validity)
+    result = replace(result, point=replace(result.point, new_tokens=4))
+    device = replace(made.cell.device, type="null", selector="null", name="null device", simulated=True)
+    (again,) = came_back(name, replace(made, cell=replace(made.cell, device=device), results=(result,)))
+    (found,) = again.results
+    assert again.is_simulated
+    assert (found.validity, set(kinds) - {doubt.kind for doubt in found.doubts}) == (validity, set())
+
+
+@pytest.mark.parametrize("name", OF_SINGLE_RESULTS)
+def test_what_is_measured_comes_back_as_measured_on_its_device(name, came_back, make_run):
+    made = make_run(family="decoder-only", batch_sizes=(1,), sequence_lengths=(512,))
+    result = replace(made.results[0], point=replace(made.results[0].point, new_tokens=4))
+    device = replace(made.cell.device, type="cpu", selector="cpu", name="AMD EPYC 9654")
+    mode = {"attention": "sdpa"}
+    cell = replace(made.cell, device=device, runtime="compiled", runtime_mode=mode, precision="bfloat16")
+    hardware = replace(made.hardware, cpu_model=device.name)
+    (again,) = came_back(name, replace(made, cell=cell, hardware=hardware, results=(result,)))
+    assert not again.is_simulated
+    assert (again.cell.device.selector, again.cell.device.type, again.cell.device.name) == ("cpu", "cpu", device.name)
+    assert (again.cell.runtime, again.cell.precision) == ("compiled", "bfloat16")
+    assert mode.items() <= again.cell.runtime_mode.items()
+    assert again.results[0].validity == "valid"
+
+
+@pytest.mark.parametrize("name", ["benchmark_report", "benchmark_scenarios", "llama_bench_sql"])
+def test_results_of_another_tool_come_back_with_its_runtime_device_and_precision(name, came_back):
+    path = FIXTURES / "imports/llama_bench/41_columns.jsonl"
+    runs = list(importer_for(read_file(path)).runs(read_file(path)))
+    found = came_back(name, *runs)
+    assert {one.cell.runtime for one in found} == {"llama.cpp"}
+    for part in ("device.type", "device.name", "device.count", "precision"):
+        of = attrgetter(f"cell.{part}")
+        assert {of(one) for one in found} == {of(one) for one in runs}, part
+    if name != "benchmark_report":
+        modes = [dict(one.cell.runtime_mode) for one in runs]
+        assert all(dict(one.cell.runtime_mode) in modes for one in found)
+
+
+def test_a_scenario_names_the_gpu_that_another_tool_did_not_monitor(export, warehouse, tmp_path):
+    path = FIXTURES / "imports/llama_bench/41_columns.jsonl"
+    for run in importer_for(read_file(path)).runs(read_file(path)):
+        warehouse.ingest(run)
+    export("benchmark_scenarios", tmp_path / "out", warehouse=warehouse)
+    scenario = json.loads((tmp_path / "out").read_text())["benchmark_scenarios"][0]
+    hardware = scenario["metadata"]["hardware_info"]
+    assert ("RTX" in hardware["gpu_name"], hardware["gpu_memory_total"]) == (True, None)
+    assert scenario["gpu_metrics"]["gpu_monitoring_reason"] == "no_samples_collected"
+
+
+def test_a_speed_without_a_latency_is_exported_and_a_result_without_either_is_left_out(
+    export, warehouse, make_run, tmp_path
+):
+    run = make_run(family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,), with_doubtful=False)
+    point = run.results[0].point
+    cases = [
+        ((32, None), {"prefill_tokens_per_sec": 1280.0}),
+        ((None, 8), {"decode_tokens_per_sec": 40.0}),
+        ((32, 8), {"total_tokens_per_sec": 99.0, "throughput_tokens_per_sec": 20.0}),
+        ((32, 9), {"prefill_tokens_per_sec": 1280.0, "decode_tokens_per_sec": 40.0}),
+    ]
+    results = tuple(
+        replace(
+            run.results[0],
+            result_id=f"{run.results[0].result_id[:-1]}{number}",
+            point=replace(point, sequence_length=prompt, new_tokens=new),
+            metrics=metrics,
+            samples=(),
+            pooled_quantiles=(),
+        )
+        for number, ((prompt, new), metrics) in enumerate(cases)
+    )
+    warehouse.ingest(replace(run, results=results))
+    notes = export("llama_bench_sql", tmp_path / "out.sql", warehouse=warehouse)
+    assert notes == ["left out: 1 result: neither a mean latency nor the tokens per second of a call"]
+    (again,) = importer_for(file := read_file(tmp_path / "out.sql")).runs(file)
+    assert [
+        result.metrics.get("total_tokens_per_sec", result.metrics.get("throughput_tokens_per_sec"))
+        for result in again.results
+    ] == [1280.0, 40.0, 99.0]
+
+
 def test_a_load_is_no_call_of_formats_that_know_single_calls(make_run):
     from db.exporters.support.exporting import why_no_calls
 
@@ -163,6 +280,8 @@ def test_a_load_is_no_call_of_formats_that_know_single_calls(make_run):
     (result,) = run.results
     assert why_no_calls(run, result) is None
     assert "a load" in (why_no_calls(run, replace(result, point=replace(result.point, concurrency=2))) or "")
+    unlimited = replace(result, doubts=(Doubt(kind="concurrency_unlimited", severity="info"),))
+    assert "a load" in (why_no_calls(run, unlimited) or "")
     loop = replace(run, cell=replace(run.cell, runtime_mode={"loop": "open"}))
     assert "a load" in (why_no_calls(loop, result) or "")
 

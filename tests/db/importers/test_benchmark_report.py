@@ -116,6 +116,22 @@ def test_the_stack_is_the_model_and_the_devices(written):
     assert (result.point.concurrency, result.point.axes["request_rate"]) == (4, 10)
 
 
+def test_a_processor_is_no_gpu_and_engines_that_are_not_known_are_apart(written):
+    def of(tool, accelerator):
+        engine = {**ENGINE["standardized"], "tool": tool, "accelerator": {"model": accelerator, "count": 1}}
+        return run_of(written(changed(scenario={"stack": [{**ENGINE, "standardized": engine}]}))).cell
+
+    kinds = {
+        name: of("vllm", name).device.type
+        for name in ("AMD EPYC 9654", "AMD-MI300X", "AMD Ryzen AI Max w/ Radeon 8060S", "AMD Ryzen 9 7950X")
+    }
+    assert list(kinds.values()) == ["unknown", "rocm", "rocm", "unknown"]
+    assert "engine" not in of("vllm", "NVIDIA L4").runtime_mode
+    first, second = of("onnxruntime", "NVIDIA L4"), of("eager", "NVIDIA L4")
+    assert first.runtime == second.runtime == "server"
+    assert (first.runtime_mode["engine"], second.runtime_mode["engine"]) == ("onnxruntime", "eager")
+
+
 @pytest.mark.parametrize("name", ["report.yaml", "report.json"])
 def test_a_report_is_exported_unchanged(written, exported, name):
     report = changed(version="0.2.1", load={"concurrency": math.inf}, scenario={"stack": [ENGINE]}, more={"kept": [1]})
