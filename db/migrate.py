@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -139,7 +141,7 @@ def views() -> Migration:
 @cache
 def comments() -> str:
     """SQL of comments on tables and columns that are newer than those of the migrations."""
-    return (files("db.schema") / "comments.sql").read_text(encoding="utf-8")
+    return (_schema() / "comments.sql").read_text(encoding="utf-8")
 
 
 @cache
@@ -320,9 +322,18 @@ def _views_digest(connection: Connection) -> str | None:
     return rows[0][0] if rows else None
 
 
+def _schema() -> Traversable:
+    """The folder of SQL files: a package, or beside this one where a command runs as a file of a checkout that is not
+    the installed one."""
+    try:
+        return files("db.schema")
+    except ModuleNotFoundError:
+        return Path(__file__).resolve().parents[1] / "schema"
+
+
 def _sql_files(folder: str) -> dict[str, str]:
     """Text by name without ".sql", sorted by name."""
-    entries = [entry for entry in (files("db.schema") / folder).iterdir() if entry.name.endswith(".sql")]
+    entries = [entry for entry in (_schema() / folder).iterdir() if entry.name.endswith(".sql")]
     return {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
         for entry in sorted(entries, key=lambda entry: entry.name)

@@ -87,6 +87,11 @@ def test_measure_store_and_draw_from_an_empty_folder(run, tmp_path, request):
     assert (tmp_path / "benchmark_visualizations").is_dir()
 
 
+def test_a_script_of_a_checkout_runs_beside_an_installation_of_another(run):
+    printed = run("python", str(ROOT / "db" / "setup_benchmark_db.py"), "--db-path", "own.duckdb")
+    assert printed.startswith("own.duckdb: schema ")
+
+
 def test_the_front_door_knows_its_version(run):
     assert run("benchhouse", "--version").split()[0] == "benchhouse"
 
