@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.doubts import KINDS, SEVERITIES
-from benchmarking.core.records import LOOP, SCENARIO
+from benchmarking.core.records import LOOP, SCENARIO, Scalar, bench_settings
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import listed, number, visible
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
 
 DIGITS = 6
 """Significant digits of numbers for people."""
@@ -132,16 +135,28 @@ FURTHER_SETTINGS = ("weights", "cpu_list")
 """Columns that count as settings where the threads have a column of their own."""
 SETTING_COLUMNS = ("weights", "num_threads", "cpu_list")
 """Columns that count as settings too."""
+BENCH_CONFIGS = """
+SELECT run_id, config FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs)) AND model_source = 'bench'
+"""
+NO_FURTHER: Mapping[str, Mapping[str, object]] = {}
 
 
 def settings_words(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = SETTING_COLUMNS, sides: Sequence[int] = ()
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str] = SETTING_COLUMNS,
+    sides: Sequence[int] = (),
+    further: Mapping[str, Mapping[str, object]] = NO_FURTHER,
 ) -> list[str | None]:
     """For each row (with the subject, runtime_mode as JSON, and the `columns`): its kind of load, what the server of a
     load test was started with, and the settings in which rows of its subject differ, such as "open loop, poisson
-    arrivals, slo ttft:500ms"; None without any. `sides`: only rows of the same side are told apart."""
+    arrivals, slo ttft:500ms"; None without any. `sides`: only rows of the same side are told apart. `further`: settings
+    by run id that are not in runtime_mode (`bench_settings_of`)."""
     modes = [
-        {**json.loads(row["runtime_mode"]), **{heading(name): row[name] for name in columns if row[name] is not None}}
+        {
+            **json.loads(row["runtime_mode"]),
+            **(further.get(row["run_id"], {}) if further else {}),  # other rows may have no run id
+            **{heading(name): row[name] for name in columns if row[name] is not None},
+        }
         for row in rows
     ]
     subjects = [
@@ -165,11 +180,20 @@ def settings_words(
     return described
 
 
-def with_words(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def bench_settings_of(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Scalar]]:
+    """By run id, the settings of user-written benchmarks, which are in their workload's config."""
+    runs = sorted({row["run_id"] for row in rows if row["runtime"] == "bench"})
+    configs = warehouse.query(BENCH_CONFIGS, {"runs": runs}).dicts() if runs else []
+    return {row["run_id"]: bench_settings(json.loads(row["config"])) for row in configs}
+
+
+def with_words(
+    rows: Sequence[Mapping[str, Any]], further: Mapping[str, Mapping[str, object]] = NO_FURTHER
+) -> list[dict[str, Any]]:
     """The rows, each with the settings that distinguish it (`settings_words`) and its precision in words."""
     return [
         {**row, SETTINGS: words, "precision": precision_words(row["precision"], row["runtime_mode"])}
-        for row, words in zip(rows, settings_words(rows), strict=True)
+        for row, words in zip(rows, settings_words(rows, further=further), strict=True)
     ]
 
 

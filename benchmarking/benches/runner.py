@@ -17,11 +17,20 @@ from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark
 from benchmarking.core.errors import UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import Json, Precision, Result, Run, Workload, canonical_hash
+from benchmarking.core.records import (
+    BENCH_FIELDS,
+    Json,
+    Precision,
+    Result,
+    Run,
+    Workload,
+    bench_settings,
+    canonical_hash,
+)
 from benchmarking.core.scenario_file import scenario_file
+from benchmarking.core.text import told_apart
 from benchmarking.measure.context import DEFAULT_PROFILE, ProfileName, Settings, settings
 from benchmarking.runtimes.bench import PLUGIN as BENCH_RUNTIME
-from benchmarking.runtimes.bench import SERIES_FIELDS
 from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
 from benchmarking.sweep.plan.request import Request, plan_points
@@ -136,24 +145,26 @@ def write_scenarios(output_dir: Path, document: Mapping[str, Any]) -> Path:
 
 
 def _by_name(kind: type[ModelBenchmark], scenarios: Scenarios | None) -> dict[str, BenchmarkConfig]:
-    """The configs by scenario name, by default a unique one: "gpt2 compiled b1 s128 (2)". Raises UsageError for
-    anything other than configs."""
+    """The configs by scenario name, by default a unique one: "gpt2 compiled b1 s128 (2)", with the settings in which
+    it differs from others of that name. Raises UsageError for anything other than configs."""
     named: dict[str, Any] = {}
     if isinstance(scenarios, Mapping):
         named = {name: getattr(scenario, "config", scenario) for name, scenario in scenarios.items()}
     else:
-        for number, config in enumerate(configs_of(kind) if scenarios is None else scenarios, 1):
-            name = str(number)
-            if isinstance(config, BenchmarkConfig):
-                words = (config.name, config.variant, config.precision, config.point.label)
-                name = f"{' '.join(filter(None, words))} ({number})"
-            named[name] = config
+        configs = configs_of(kind) if scenarios is None else scenarios
+        named = {f"{number}": config for number, config in enumerate(configs, 1)}
     for name, config in named.items():
         if not isinstance(config, BenchmarkConfig):
             raise UsageError(f"scenario {name} takes a BenchmarkConfig: got {config!r}")
     if not named:
         raise UsageError(f"{kind.__name__}: no scenario to run: give at least one config")
-    return named
+    if isinstance(scenarios, Mapping):
+        return named
+    words = [(one.name, one.variant, one.precision, one.point.label) for one in named.values()]
+    fields = [{name: getattr(one, name) for name in (*BENCH_FIELDS, "options")} for one in named.values()]
+    settings = [{"device": one.device, **bench_settings(of)} for one, of in zip(named.values(), fields, strict=True)]
+    names = told_apart([" ".join(filter(None, each)) for each in words], settings)
+    return {f"{name} ({number})": config for name, (number, config) in zip(names, named.items(), strict=True)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +269,7 @@ def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
         "timed_by": bench.timed_by,
         "devices": list(bench.devices),
         "options": dict(config.options),
-        **{name: value for name in SERIES_FIELDS if (value := getattr(config, name))},
+        **{name: value for name in BENCH_FIELDS if (value := getattr(config, name))},
     }
     return Workload(
         model_id=config.name,

@@ -292,10 +292,29 @@ class Cell:
 
     @property
     def subject(self) -> str:
-        """The name of the measured subject in tables: the model id, with the variant of a user-written benchmark in
-        brackets."""
-        variant = self.runtime_mode.get("variant")
-        return self.workload.model_id if variant is None else f"{self.workload.model_id} [{variant}]"
+        """The name of the measured subject in tables: the model id, with the variant and the settings of a user-written
+        benchmark in brackets."""
+        variant, name = self.runtime_mode.get("variant"), self.workload.model_id
+        words = [] if variant is None else [str(variant)]
+        if self.workload.source == "bench":
+            settings = bench_settings(self.workload.config)
+            words += [f"{key} {value}" for key, value in settings.items() if (key, value) != ("model_id", name)]
+        return f"{name} [{', '.join(words)}]" if words else name
+
+
+BENCH_FIELDS = ("model_id", "compile_mode", "compile_options", "generation_config")
+"""Fields of a benchmark's config that distinguish series if they are set, in the workload's config."""
+
+
+def bench_settings(config: Mapping[str, Any]) -> dict[str, Scalar]:
+    """What distinguishes a user-written benchmark's configs besides the variant, by name, from the workload's config:
+    its fields, and its `options`. Mappings are JSON."""
+    fields = {name: value for name in BENCH_FIELDS if (value := config.get(name))}
+    options = given if isinstance(given := config.get("options"), Mapping) else {}
+    return {
+        name: json.dumps(value, sort_keys=True, ensure_ascii=False) if isinstance(value, Mapping) else value
+        for name, value in {**fields, **options, **fields}.items()  # fields come first
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
-from benchmarking.core.records import Result, Run
+from benchmarking.core.records import Result, Run, bench_settings
 from benchmarking.core.sample_statistics import quantile_of_sorted
+from benchmarking.core.text import told_apart
 
 QUANTILES = {"p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 GPU_SERIES = {
@@ -27,8 +28,10 @@ GPU_SERIES = {
     "gpu_memory_used": ("memory_device_used", BYTES_PER_MB / BYTES_PER_MIB),
 }
 """Name in the file -> the raw metric, and the factor between their units."""
-OWN_FIELDS = ("variant", "compile_mode", "sdpa_backend", "attention", "attn_implementation")
+OWN_FIELDS = ("variant", "model_id", "compile_mode", "sdpa_backend", "use_cache", "attention", "attn_implementation")
 """Settings of a run that the layout has fields for."""
+BENCH_OWN_FIELDS = ("compile_options", "generation_config")
+"""Further ones, of a user-written benchmark."""
 NO_GPU = {"gpu_monitoring_status": "disabled", "gpu_monitoring_reason": "no_gpus_available"}
 NO_SAMPLES = {"gpu_monitoring_status": "failed", "gpu_monitoring_reason": "no_samples_collected"}
 
@@ -36,6 +39,7 @@ NO_SAMPLES = {"gpu_monitoring_status": "failed", "gpu_monitoring_reason": "no_sa
 def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dict[str, Any]:
     """The document of the results that have raw latency samples; others are omitted."""
     scenarios: list[dict[str, Any]] = []
+    settings: list[dict[str, Any]] = []
     for run, result in results:
         latency_s = [value / MS_PER_S for value in raw_values(result, "latency_wall")]
         if not latency_s:
@@ -48,6 +52,11 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
             series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
         measurements = {name: _statistics(name, values, unit) for name, (values, unit) in series.items() if values}
         cell, point, mode, versions = run.cell, result.point, run.cell.runtime_mode, run.provenance.versions
+        # Settings of a user-written benchmark are in its workload's config.
+        of_bench = cell.workload.config if cell.workload.source == "bench" else {}
+        mode, own_fields = {**mode, **bench_settings(of_bench)}, OWN_FIELDS + BENCH_OWN_FIELDS * bool(of_bench)
+        places = {"name": cell.workload.model_id, "device": cell.device.selector, "num_threads": cell.num_threads}
+        settings.append({**places, "cpu_list": cell.cpu_list, **mode})
         # Only devices with their own memory report it.
         is_of_device = any(name.startswith("memory_device_") for name in result.metrics)
         kind = plugins.kind_of(cell.device.type)
@@ -83,11 +92,12 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
                         "device": cell.device.selector,
                         "torch_dtype": cell.precision,
                         "compile_mode": mode.get("compile_mode"),
-                        **({"sdpa_backend": mode["sdpa_backend"]} if "sdpa_backend" in mode else {}),
+                        **{name: of_bench[name] for name in BENCH_OWN_FIELDS if of_bench.get(name)},
+                        **{name: mode[name] for name in ("sdpa_backend", "use_cache") if name in mode},
                         "batch_size": point.batch_size,
                         "sequence_length": point.sequence_length,
                         "attn_implementation": mode.get("attention", mode.get("attn_implementation")),
-                        "custom_params": {name: value for name, value in mode.items() if name not in OWN_FIELDS},
+                        "custom_params": {name: value for name, value in mode.items() if name not in own_fields},
                     },
                     "benchhouse": facts(run, result),
                 },
@@ -95,6 +105,9 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
                 "gpu_metrics": gpu_summary(uses) if has_gpu else dict(NO_GPU),
             }
         )
+    names = told_apart([scenario["scenario_name"] for scenario in scenarios], settings)
+    for scenario, name in zip(scenarios, names, strict=True):
+        scenario["scenario_name"] = name
     return {"model_name": model_name, "benchmark_scenarios": scenarios}
 
 

@@ -6,9 +6,9 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from textwrap import TextWrapper
 
 HUGE = 1e15
@@ -107,6 +107,21 @@ def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """The first names, and how many more there are: "drift, steal +2"."""
     more = f" +{len(names) - most}" if len(names) > most else ""
     return separator.join(names[:most]) + more
+
+
+def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, object]]) -> list[str]:
+    """The names, each that others have too with the settings in which these differ: "eager b1, attention sdpa"."""
+    groups: dict[str, list[Mapping[str, object]]] = {}
+    for name, own in zip(names, settings, strict=True):
+        groups.setdefault(name, []).append(own)
+    differing = {
+        name: [key for key in sorted(set(chain(*group))) if any(own.get(key) != group[0].get(key) for own in group)]
+        for name, group in groups.items()
+    }
+    return [
+        ", ".join([name, *(f"{key} {own[key]}" for key in differing[name] if own.get(key) is not None)])
+        for name, own in zip(names, settings, strict=True)
+    ]
 
 
 def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:

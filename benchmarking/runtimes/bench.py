@@ -34,6 +34,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, CustomMetric
 from benchmarking.core.plugins import has, kind_of, names_with
 from benchmarking.core.records import (
+    BENCH_FIELDS,
     NOT_APPLICABLE,
     NOT_SUPPORTED,
     Cell,
@@ -49,8 +50,6 @@ from benchmarking.measure.timing import LATENCY_WALL, TimingResult
 from benchmarking.runtimes.support.torch.counting import BY_DEVICE, count_work
 
 OPTION = "variant"
-SERIES_FIELDS = ("model_id", "compile_mode", "compile_options", "generation_config")
-"""Fields of a config that distinguish series if they are set, in the workload's config."""
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -304,7 +303,7 @@ class BenchSession(Session):
     def _config(self, point: Point) -> BenchmarkConfig:
         workload, mode = self._cell.workload, self._cell.runtime_mode
         given: dict[str, Any] = {
-            name: workload.config[name] for name in (*SERIES_FIELDS, "options") if name in workload.config
+            name: workload.config[name] for name in (*BENCH_FIELDS, "options") if name in workload.config
         }
         # The device by its selector ("cuda:0"), but as torch names it ("cuda" for the first GPU) for a class of
         # benchmark_v2's form, which passes it to torch.

@@ -255,7 +255,7 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     mode: dict[str, Scalar] = {name: value for name in FIRST_MODE if (value := config.text(name))}
     if (uses_cache := config.flag("use_cache")) is False:
         mode["use_cache"] = uses_cache
-    for name in ("compile_options", "custom_params"):
+    for name in ("compile_options", "generation_config", "custom_params"):
         if given := config.any(name):
             mode[name] = json.dumps(given, sort_keys=True, ensure_ascii=False)
     variant = config.text("variant") or ""

@@ -26,7 +26,7 @@ from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import PARAMETERS, Change, Trend, detect, find_trend
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import quoted
-from db.values import FURTHER_SETTINGS, SETTING_COLUMNS, SETTINGS, settings_words, with_words
+from db.values import FURTHER_SETTINGS, SETTING_COLUMNS, SETTINGS, bench_settings_of, settings_words, with_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -59,7 +59,7 @@ SELECT count(*) FILTER (WHERE fit < {LEAST_RUNS}) AS short, count(*) AS series F
     GROUP BY series_id
 )
 """
-NEWEST_COLUMNS = (*SUBJECTS, "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS)
+NEWEST_COLUMNS = (*SUBJECTS, "run_id", "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
     series_id, result_id, run_id, session_id, history_time, git_commit, {{value}} AS value,
@@ -208,7 +208,7 @@ def _series_with_runs(
     newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
     sql = SERIES.format(value=judged_value(metric), condition=selection.condition, newest=newest)
     series = warehouse.query(sql, selection.values).dicts()
-    shown = with_words(series[:limit])
+    shown = with_words(series[:limit], bench_settings_of(warehouse, series[:limit]))
     sql = POINTS.format(value=judged_value(metric), condition=selection.condition)
     values = [*selection.values, [row["series_id"] for row in shown]]
     rows = warehouse.query(sql, values).dicts() if shown else []
@@ -381,7 +381,7 @@ def newest_results(
     values = {row["series_id"]: row["trend"] for row in trends}
     launches = launch_values(warehouse, [row["result_id"] for row in rows], metric)
     count = newest[0]["series_count"] if newest else 0
-    settings = settings_words(rows, FURTHER_SETTINGS)
+    settings = settings_words(rows, FURTHER_SETTINGS, further=bench_settings_of(warehouse, rows))
     with_trends = [
         {
             **row,

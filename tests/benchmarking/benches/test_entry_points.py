@@ -16,6 +16,7 @@ from benchmarking.benches.model_benchmark import BenchmarkConfig, create_config_
 from benchmarking.benches.runner import BenchPlanning, replaced_configs
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import CustomMetric
+from benchmarking.core.scenario_file import scenario_file
 from benchmarking.measure.context import settings
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
@@ -222,6 +223,52 @@ def test_benchmarks_are_measured_in_alternating_launches(write, tmp_path, monkey
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".duckdb"] == []
     assert batch_benchmark.main([*command, "--turn", "side", "--report", "a.html"]) == 2
     assert "--turn only measures one launch into its folder: remove --report" in capsys.readouterr().err
+
+
+def test_configs_that_differ_in_their_settings_only_are_told_apart_everywhere(
+    folder, write, monkeypatch, empty_database, tmp_path, capsys
+):
+    write("own_settings.py", OWN, head="")
+    monkeypatch.syspath_prepend(str(folder))
+    from own_settings import Own
+
+    from benchmarking import BenchmarkRunner, create_config_variants
+
+    base = BenchmarkConfig(name="a", variant="eager", new_tokens=2, iterations=2, compile_options={"fullgraph": True})
+    matrix = {"compile_mode": [None, "max-autotune"], "sdpa_backend": [None, "math"], "use_cache": [False]}
+    runner = BenchmarkRunner(output_dir=folder / "out", launches=1, device="null")
+    results = runner.run_benchmark(Own, create_config_variants(base, matrix))
+    ends = ("", ", sdpa_backend math", ", compile_mode max-autotune", ", compile_mode max-autotune, sdpa_backend math")
+    assert list(results) == [f"a eager float32 b1 n2{end} ({number})" for number, end in enumerate(ends, 1)]
+    runs = [one.run for one in results.values()]
+    assert runs[3].cell.subject == (
+        'a [eager, compile_mode max-autotune, compile_options {"fullgraph": true}, sdpa_backend math, use_cache False]'
+    )
+    document = scenario_file("a", [(one.run, one.result) for one in results.values()])
+    assert [one["scenario_name"] for one in document["benchmark_scenarios"]] == [
+        f"eager float32 b1 n2{e}" for e in ends
+    ]
+    configs = [one["metadata"]["config"] for one in document["benchmark_scenarios"]]
+    assert [one["compile_mode"] for one in configs] == [None, None, "max-autotune", "max-autotune"]
+    assert [one.get("sdpa_backend") for one in configs] == [None, "math", None, "math"]
+    for one in configs:
+        assert (one["use_cache"], one["compile_options"]) == (False, {"fullgraph": True})
+        assert set(one["custom_params"]) == {"timed_by"}
+
+    file, database = tmp_path / "a_benchmark_20260101_000000.json", str(tmp_path / "a.duckdb")
+    file.write_text(json.dumps(document))
+    shutil.copy(empty_database, database)
+    with Warehouse.open(Path(database)) as warehouse:
+        for run in runs:
+            warehouse.ingest(run)
+    for command in (("show",), ("history",)):
+        assert cli.main([*command, "--json", "--db-path", database]) == 0
+        shown = {row["settings"] for row in json.loads(capsys.readouterr().out)}
+        assert shown == {None, "sdpa_backend math", "compile_mode max-autotune"} | {ends[3].removeprefix(", ")}
+    assert cli.main(["import", str(file), "--db-path", database]) == 0
+    with Warehouse.open(Path(database), read_only=True) as warehouse:
+        sql = "SELECT DISTINCT series_id FROM all_results WHERE origin_format IS NOT NULL"
+        assert len(warehouse.query(sql).dicts()) == 4
 
 
 @pytest.fixture(scope="module")
