@@ -296,10 +296,15 @@ class Cell:
         benchmark in brackets."""
         variant, name = self.runtime_mode.get("variant"), self.workload.model_id
         words = [] if variant is None else [str(variant)]
-        if self.workload.source == "bench":
-            settings = bench_settings(self.workload.config)
-            words += [f"{key} {value}" for key, value in settings.items() if (key, value) != ("model_id", name)]
+        own = [item for item in self.settings.items() if item[0] not in self.runtime_mode]
+        words += [f"{key} {value}" for key, value in own if (key, value) != ("model_id", name)]
         return f"{name} [{', '.join(words)}]" if words else name
+
+    @property
+    def settings(self) -> dict[str, Scalar]:
+        """The runtime's settings, and those of a user-written benchmark, which are in its workload's config."""
+        own = bench_settings(self.workload.config) if self.workload.source == "bench" else {}
+        return {**self.runtime_mode, **own}
 
 
 BENCH_FIELDS = ("model_id", "compile_mode", "compile_options", "generation_config")

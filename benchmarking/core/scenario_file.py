@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
-from benchmarking.core.records import Result, Run, bench_settings
+from benchmarking.core.records import Result, Run
 from benchmarking.core.sample_statistics import quantile_of_sorted
 from benchmarking.core.text import told_apart
 
@@ -51,10 +51,10 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
             series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
             series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
         measurements = {name: _statistics(name, values, unit) for name, (values, unit) in series.items() if values}
-        cell, point, mode, versions = run.cell, result.point, run.cell.runtime_mode, run.provenance.versions
+        cell, point, mode, versions = run.cell, result.point, run.cell.settings, run.provenance.versions
         # Settings of a user-written benchmark are in its workload's config.
         of_bench = cell.workload.config if cell.workload.source == "bench" else {}
-        mode, own_fields = {**mode, **bench_settings(of_bench)}, OWN_FIELDS + BENCH_OWN_FIELDS * bool(of_bench)
+        own_fields = OWN_FIELDS + BENCH_OWN_FIELDS * bool(of_bench)
         places = {"name": cell.workload.model_id, "device": cell.device.selector, "num_threads": cell.num_threads}
         settings.append({**places, "cpu_list": cell.cpu_list, **mode})
         # Only devices with their own memory report it.
@@ -121,7 +121,7 @@ def facts(run: Run, result: Result) -> dict[str, Any]:
         "device_name": cell.device.name,
         "device_count": cell.device.count,
         "runtime": cell.runtime,
-        "runtime_mode": dict(cell.runtime_mode),
+        "runtime_mode": cell.settings,
         "precision": cell.precision,
         "num_threads": cell.num_threads,
         "weights": cell.workload.weights,
