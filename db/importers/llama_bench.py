@@ -151,7 +151,7 @@ MODE = ("n_batch", "n_ubatch", "flash_attn", "is_pp_shared", "n_gpu_layers", "n_
 """Fields that distinguish series; one of several tables of unnamed models has its number."""
 LOADED = re.compile(
     r"loaded meta data with .* from (?P<log>\S+) \(version|"
-    r"(?:batched|sweep)-bench\b[^\n`]*? (?:(?:-m|--model)[ =](?P<command>[^\s`]+)|"
+    r"(?:llama|batched|sweep)-bench\b[^\n`]*? (?:(?:-m|--model)[ =](?P<command>[^\s`]+)|"
     r"(?:-hfr?|--hf-repo)[ =](?P<repo>[^\s`]+))|"
     r"\bbatched-bench(?:\.exe)? (?P<first>[^\s`-][^\s`]*\.gguf)|"
     r"^#+ (?P<heading>[\w.-]+/(?=[^\s/]*\d)[\w.-]+)[ \t]*$|"
@@ -159,6 +159,12 @@ LOADED = re.compile(
     re.MULTILINE,
 )
 """The model's file in the log of loading it or in the command, or the model in a report with tables of several."""
+OF_NONE = re.compile(r"[^\s`]*[*?,$%]|[^\n`]*?\s(?:-m|--model|-hfr?|--hf-repo)[ =]")
+"""From the model's name in a command that names several of them, or a variable."""
+CONVERTED = re.compile(r"(?:(?:ggml-)?model|unsloth)(?:[-_.](?:[it]?q\d\w*|b?f\d\d|fp\d+))?", re.IGNORECASE)
+"""The default name of a converter's file (ggml-model-q4_0), which names no model: its folder does."""
+NO_NAMES = ("", ".", "..", "model", "models")
+"""Folders that name no model."""
 BATCHED_DEFINITIONS = {
     "latency": "t: the prompts of all sequences of the batch, then all their new tokens; one call, measured once",
     "time_to_first_token_ms": "t_pp: processing the prompts of all sequences",
@@ -200,14 +206,21 @@ def read_llama_bench(file: ForeignFile) -> Iterator[ForeignRun]:
         seen[place] += 1
     if not groups and not file.left_out:
         file.refuse("contains no tests")
+    sizes: dict[str, set[int]] = {}
+    for (setup, *_), *_ in groups.values():
+        sizes.setdefault(setup["model_id"], set()).update(filter(None, (setup["parameter_count"],)))
     for number, tests in enumerate(groups.values()):
         starts = [started_at for _, _, started_at in tests if started_at is not None]
+        setup = tests[0][0]
+        is_vague = len(sizes[setup["model_id"]]) > 1 or CONVERTED.fullmatch(setup["model_id"])
+        if is_vague and setup["parameter_count"]:  # two models may have the name
+            setup = {**setup, "model_id": f"{setup['model_id']} ({setup['parameter_count']} parameters)"}
         yield ForeignRun(
             key=str(number),
             task="text-generation",
             results=[result for _, result, _ in tests],
             started_at=min(starts) if len(starts) == len(tests) else None,
-            **tests[0][0],
+            **setup,
         )
 
 
@@ -225,7 +238,7 @@ def _setup(row: Fields) -> dict[str, Any]:
     if found is not None and not found[1].startswith("unknown"):
         precision = precision_of(found[1].lower())
         quantization = found[1] if precision == "other" else None
-    model_id = _model_name(filename) or model_type
+    model_id = row.text("model_above") or _model_name(filename) or model_type
     if (stated := row.text("precision")) in EXPORTED:  # in an export of ours, which names some models so
         precision, quantization = stated, quantization if stated == "other" else None
         if model_type and model_type.endswith(f" {stated}"):
@@ -391,6 +404,10 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
             gpus = list(GPU.finditer(above))
             build = BUILD.search(below) or BUILD.search(text)
             shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
+            rows = list(rows)
+            models = {tuple(cells.get(name) for name in ("model", "size", "params")) for _, cells in rows}
+            if len(models) == 1 and (model := _model_above(above)):
+                shared["model_above"] = model
             yield from understood(file, rows, partial(_of_table, file, shared, gpus))
     else:
         file.refuse("not an output of llama-bench: expected JSON, JSON lines, CSV, SQL or a Markdown table")
@@ -480,9 +497,8 @@ def _batched_table_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
     model = None
     for place, (above, _, rows) in enumerate(_tables(file, text.splitlines(), HEADINGS), 1):
         settings = dict(SETTING.findall(above))
-        for found in LOADED.finditer(above):
-            named = next(filter(None, found.group("heading", "page", "repo")), None)
-            model = named or _model_name(found["log"] or found["command"] or found["first"])
+        if (stated := _model_above(above)) is not None:
+            model = stated
         settings |= {"model": model} if model else {"table": str(place)} if place > 1 else {}
         for number, cells in rows:
             row = {**settings, **{COLUMNS.get(name, name): cell for name, cell in cells.items()}}
@@ -571,10 +587,27 @@ def _is_heading(lines: Sequence[str], at: int, names: set[str]) -> bool:
     return names <= set(_cells_of(lines[at])) and bool(SEPARATOR.fullmatch(separator))
 
 
+def _model_above(text: str) -> str | None:
+    """The model that the last command, log or heading in the text names: "" for a command with a variable or several
+    models, or after the command for another one; None without any."""
+    model, of_commands = None, set[str | None]()
+    for found in LOADED.finditer(text):
+        if (kind := found.lastgroup or "") in ("log", "command", "first"):
+            model = _model_name(found[kind])
+        else:
+            model = found[kind]
+        if kind in ("command", "repo", "first"):
+            of_commands.add(model)
+            if len(of_commands) > 1 or OF_NONE.match(text, found.start(kind)):
+                model = ""
+    return model
+
+
 def _model_name(path: str | None) -> str | None:
-    """The name of the model in a file's path, without its part number."""
-    name = re.split(r"[/\\]", path or "")[-1]
-    return SPLIT.sub("", name.removesuffix(".gguf")) or None
+    """The name of the model in a file's path, without its part number; with the folder if it is a converter's name."""
+    folder, name = ["", *re.split(r"[/\\]", path or "")][-2:]
+    name = SPLIT.sub("", name.removesuffix(".gguf"))
+    return f"{folder}/{name}" if CONVERTED.fullmatch(name) and folder not in NO_NAMES else name or None
 
 
 LLAMA_BENCH = Format(

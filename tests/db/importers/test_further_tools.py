@@ -242,7 +242,7 @@ def test_a_second_table_of_a_model_is_another_run(tmp_path):
     before, after = ("\n".join([heading, line, row.format(speed)]) for speed in ("42.71", "52.71"))
     (tmp_path / "both.md").write_text(f"{command}\n\nmaster:\n\n{before}\n\nPR:\n\n{after}\n")
     first, second = runs(tmp_path / "both.md")
-    assert {run.cell.workload.model_id for run in (first, second)} == {"ggml-model-q8_0"}
+    assert {run.cell.workload.model_id for run in (first, second)} == {"llama-7b-v2/ggml-model-q8_0"}
     assert [run.results[0].metrics["decode_tokens_per_sec"] for run in (first, second)] == [42.71, 52.71]
     assert first.run_id != second.run_id
 

@@ -318,3 +318,48 @@ def test_a_speed_in_another_notation_is_left_out_instead_of_cut(tmp_path, speed)
     (tmp_path / "table.md").write_text(re.sub(r"[\d.]+ ± [\d.]+", speed, text))
     with left_out("expected a test such as pp512 and a speed"):
         list(LLAMA_BENCH.runs(read_file(tmp_path / "table.md")))
+
+
+def models_of(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    return [run.cell.workload.model_id for run in LLAMA_BENCH.runs(read_file(tmp_path / name))]
+
+
+@pytest.mark.parametrize(
+    ("filename", "model_id"),
+    [
+        ("/a/mistral/ggml-model-q4_0.gguf", "mistral/ggml-model-q4_0"),
+        ("C:\\llama2\\ggml-model-Q4_K_M.gguf", "llama2/ggml-model-Q4_K_M"),
+        ("models/unsloth.Q4_K_M.gguf", "unsloth.Q4_K_M (7615616512 parameters)"),
+        ("model.gguf", "model (7615616512 parameters)"),
+        ("a/model-20b.gguf", "model-20b"),
+    ],
+)
+def test_a_converters_default_name_names_no_model(tmp_path, filename, model_id):
+    row = json.loads((FOLDER / "33_columns.json").read_text())[0] | {"model_filename": filename}
+    assert models_of(tmp_path, "a.json", json.dumps([row])) == [model_id]
+
+
+TABLE = """
+| model                          |       size |     params | backend    | ngl |            test |                  t/s |
+| ------------------------------ | ---------: | ---------: | ---------- | --: | --------------: | -------------------: |
+| llama 7B Q4_0                  |   3.83 GiB |     {} B | CUDA       |  99 |           tg128 |        119.84 ± 0.10 |
+"""
+
+
+def test_tables_of_one_type_are_of_the_models_in_the_commands_above_them(tmp_path):
+    command = "$ ./llama-bench -m models/{}.gguf -p 0 -n 64,128\n"
+    text = command.format("mistral-7b-v0.1.Q4_0") + TABLE.format("7.24")
+    text += command.format("llama-2-7b.Q4_0") + TABLE.format("6.74")
+    assert models_of(tmp_path, "a.md", text) == ["mistral-7b-v0.1.Q4_0", "llama-2-7b.Q4_0"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", "llama-bench -m $MODEL", "llama-bench -m a.gguf -m b.gguf", "llama-bench -m a.gguf\nllama-bench -m b.gguf"],
+)
+def test_tables_of_one_type_without_a_name_are_told_apart_by_their_parameters(tmp_path, command):
+    text = f"{command}\n{TABLE.format('7.24')}\n{TABLE.format('6.74')}"
+    expected = ["llama 7B Q4_0 (7240000000 parameters)", "llama 7B Q4_0 (6740000000 parameters)"]
+    assert models_of(tmp_path, "a.md", text) == expected
+    assert models_of(tmp_path, "a.md", f"{command}\n{TABLE.format('7.24')}") == ["llama 7B Q4_0"]
