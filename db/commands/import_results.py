@@ -32,7 +32,7 @@ from db.commands.arguments import add_database, add_labels, add_shared, command_
 from db.connection import database_files
 
 if TYPE_CHECKING:
-    from db.importers.support.importing import Imported, Store
+    from db.importers.support.importing import GivenValues, Imported, Store
     from db.ingestion import FileRuns
     from db.warehouse import Warehouse
 
@@ -49,8 +49,11 @@ exit codes: 0 imported; 1 a file was refused (the others are imported), or no fi
 """
 
 KNOWN_FILES = """
-SELECT DISTINCT source_sha256 FROM benchmark_runs
-WHERE origin_format IS NOT NULL AND source_sha256 IN (SELECT unnest($sha256))
+SELECT run_id, origin_format, source, source_sha256 FROM benchmark_runs
+WHERE origin_format IS NOT NULL AND (
+    source_sha256 IN (SELECT unnest($sha256)) OR source IN (SELECT unnest($sources)) OR run_id IN (SELECT unnest($ids))
+    OR source IN (SELECT source FROM benchmark_runs WHERE source_sha256 IN (SELECT unnest($sha256)))
+)
 """
 MAX_SHOWN = 5
 """Maximum values of a file that are listed as left out."""
@@ -117,13 +120,11 @@ def main(argv: Sequence[str]) -> int:
         choice(arguments.format, tuple(plugins.by_name("db.importers")), "format")
     if arguments.dry_run:
         check_database(arguments.db_path)
-    again: list[str] = []
+    again: dict[str, list[str]] = {}
     outcomes = _import(arguments, again)
-    if again:
-        note(
-            f"{NAME}: {counted(len(again), 'file')} imported before, whose runs of then stay beside the new ones "
-            f"({again[0]}{', ...' if len(again) > 1 else ''}): --replace puts the new ones in their place"
-        )
+    for what, paths in again.items():
+        places = f"({paths[0]}{', ...' if len(paths) > 1 else ''})"
+        note(f"{NAME}: {counted(len(paths), 'file')} {what.format(places)}")
     if arguments.json:
         report = {
             "database": arguments.db_path,
@@ -159,9 +160,9 @@ def _date(text: str) -> datetime:
         ) from None
 
 
-def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
-    """Import the files and print a line for each as it is done; those with new runs beside earlier ones are added to
-    `again`."""
+def _import(arguments: argparse.Namespace, again: dict[str, list[str]]) -> list[Imported]:
+    """Import the files and print a line for each as it is done; those that were imported before are added to `again`,
+    by what is to be said of them."""
     from benchmarking.core.run_file import MAX_RAW
     from db.importers.support.importing import GivenValues, files_in, import_files
 
@@ -181,7 +182,7 @@ def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
     outcomes: list[Imported] = []
     display_of = _with_progress(files, display) if is_many else files
     try:
-        with _store_function(arguments, again) as store:
+        with _store_function(arguments, given, again) as store:
             for run in import_files(display_of, arguments.format, given, store):
                 outcomes.append(run)
                 if not arguments.json:
@@ -210,10 +211,20 @@ def _with_progress(files: Sequence[tuple[Path, bool]], display: Display) -> Iter
         yield file
 
 
+BESIDE = "imported before, whose runs of then stay beside the new ones {}: --replace puts the new ones in their place"
+LABELLED = "imported before with other labels, which are kept {}: --replace puts the file's own values in their place"
+GROWN = "grown since an earlier import {}, whose results are stored already: only those that were added are new"
+OTHER_CONTENT = (
+    "imported before with other content {}, whose runs stay beside the new ones: if the same results are among them, "
+    "--replace puts the new ones in their place"
+)
+"""What is said of files that were imported before, with the place of their paths."""
+
+
 @contextmanager
-def _store_function(arguments: argparse.Namespace, again: list[str]) -> Iterator[Store]:
+def _store_function(arguments: argparse.Namespace, given: GivenValues, again: dict[str, list[str]]) -> Iterator[Store]:
     """A function that stores the runs of files. The first file opens or creates the database. Files that were imported
-    before, with other labels, are added to `again`.
+    before are added to `again`.
 
     A dry run stores into a temporary database with the stored runs' ids, so that it makes every check that storing
     makes.
@@ -227,15 +238,13 @@ def _store_function(arguments: argparse.Namespace, again: list[str]) -> Iterator
             path = ":memory:" if arguments.dry_run else arguments.db_path
             opened.append(Warehouse.open(path, lock_timeout_s=arguments.lock_timeout))
         if arguments.dry_run:
-            counts = opened[0].ingest_files(files)
             if arguments.replace or not database_exists(arguments.db_path):
-                return counts
-            sql = "SELECT run_id FROM benchmark_runs WHERE run_id IN (SELECT unnest($ids))"
-            ids = {"ids": [run.run_id for file in files for run in file.runs]}
+                return opened[0].ingest_files(files)
             with open_to_read(arguments) as warehouse:
-                stored = {row["run_id"] for row in warehouse.query(sql, ids).dicts()}
+                files, known = _not_stored(warehouse, files, arguments.format, given, again)
+            counts = opened[0].ingest_files(files)
             return [
-                min(count, sum(run.run_id not in stored for run in file.runs))
+                min(count, sum(run.run_id not in known for run in file.runs))
                 for file, count in zip(files, counts, strict=True)
             ]
         if arguments.replace:
@@ -245,18 +254,57 @@ def _store_function(arguments: argparse.Namespace, again: list[str]) -> Iterator
             paths = [file.source for file in files if file.source not in (None, STDIN)]
             earlier = opened[0].imported_from([file.source_sha256 for file in files if file.source_sha256], paths)
             return opened[0].replace_runs(earlier, files)
-        digests = {"sha256": [file.source_sha256 for file in files]}
-        known = {row["source_sha256"] for row in opened[0].query(KNOWN_FILES, digests).dicts()}
-        counts = opened[0].ingest_files(files)
-        pairs = zip(files, counts, strict=True)
-        again.extend(str(file.source) for file, new in pairs if new and file.source_sha256 in known)
-        return counts
+        return opened[0].ingest_files(_not_stored(opened[0], files, arguments.format, given, again)[0])
 
     try:
         yield store
     finally:
         for warehouse in opened:
             warehouse.close()
+
+
+def _not_stored(
+    warehouse: Warehouse,
+    files: Sequence[FileRuns],
+    format_name: str | None,
+    given: GivenValues,
+    again: dict[str, list[str]],
+) -> tuple[list[FileRuns], set[str]]:
+    """The files without what is stored of them under other ids, of which `again` tells, and the ids of stored runs.
+
+    That are the runs of the same content with other labels, unless labels are given, and the results of an earlier
+    content to which others were appended.
+    """
+    from db.importers.support.files import STDIN
+    from db.importers.support.importing import GivenValues, since_earlier
+
+    names = {
+        "sha256": [file.source_sha256 for file in files],
+        "sources": [file.source for file in files if file.source != STDIN],
+        "ids": [run.run_id for file in files for run in file.runs],
+    }
+    rows = warehouse.query(KNOWN_FILES, names).dicts()
+    known = {row["run_id"] for row in rows}
+    kept: list[FileRuns] = []
+    for file in files:
+        own = {run.run_id for run in file.runs}
+        if own <= known:
+            kept.append(file)
+            continue
+        of_content = [row for row in rows if row["source_sha256"] == file.source_sha256]
+        places = {file.source, *(row["source"] for row in of_content)} - {STDIN}
+        earlier = {row["source_sha256"] for row in rows if row["source"] in places} - {file.source_sha256}
+        what = BESIDE if of_content else OTHER_CONTENT if earlier else None
+        others = Counter(row["origin_format"] for row in of_content if row["run_id"] not in own)
+        missing = Counter(run.origin.format for run in file.runs if run.origin and run.run_id not in known)
+        if earlier and file.source != STDIN and (rest := since_earlier(file, earlier, format_name, given)) is not None:
+            file, what = rest, GROWN if {run.run_id for run in rest.runs} - known else None
+        elif missing <= others and dataclasses.replace(given, tags={}) == GivenValues():
+            file, what = dataclasses.replace(file, runs=[run for run in file.runs if run.run_id in known]), LABELLED
+        if what is not None:
+            again.setdefault(what, []).append(str(file.source))
+        kept.append(file)
+    return kept, known
 
 
 def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> None:

@@ -5,14 +5,16 @@ Files are read one by one and stored in groups, since a transaction takes longer
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +30,7 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_utc
-from benchmarking.core.records import FORMAT, Json, Precision, Run, canonical_hash
+from benchmarking.core.records import FORMAT, Json, Precision, Result, Run, canonical_hash
 from benchmarking.core.run_file import large_samples
 from benchmarking.core.untrusted.redaction import known_secrets, redacted_record, without_secrets
 from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso
@@ -131,6 +133,50 @@ def _at(run: Run, time: datetime) -> Run:
     )
     finished_at = None if run.finished_at is None else moved(run.finished_at)
     return replace(run, started_at=iso(time), finished_at=finished_at, results=results)
+
+
+def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, given: GivenValues) -> FileRuns | None:
+    """The file without the results of an earlier content, with one of these digests, to which others were appended;
+    None if it does not begin with such a content."""
+    whole = read_file(Path(file.source or ""))
+    digest, size, earlier_size = hashlib.sha256(), 0, 0
+    for line in BytesIO(whole.content):
+        cut_off = digest.copy()
+        cut_off.update(line.rstrip(b"\n"))
+        digest.update(line)
+        size += len(line)
+        if cut_off.hexdigest() in digests or digest.hexdigest() in digests:
+            earlier_size = size
+    if not 0 < earlier_size < len(whole.content):
+        return None
+
+    def content(run: Run, result: Result) -> bytes:
+        return hashlib.sha256(repr((run.cell, replace(result, result_id=""))).encode()).digest()
+
+    earlier = replace(whole, content=whole.content[:earlier_size])  # with the digest of the whole: it names models
+    known = Counter[bytes]()
+    try:
+        for importer in importers_for(earlier, format_name):
+            for run in importer.runs(earlier):
+                one = run_without_secrets(given.applied_to(run))
+                known.update(content(one, result) for result in one.results)
+    except FormatError:
+        return None
+    runs: list[Run] = []
+    for run in file.runs:
+        results: list[Result] = []
+        for result in run.results:
+            if known[name := content(run, result)]:
+                known[name] -= 1
+            else:
+                results.append(result)
+        if 0 < len(results) < len(run.results):  # another run than that of the whole file, which may be merged
+            earlier_id = str(earlier_size)
+            own = tuple(replace(result, result_id=content_id(result.result_id, earlier_id)) for result in results)
+            runs.append(replace(run, run_id=content_id(run.run_id, earlier_id), results=own))
+        elif results or not run.results:
+            runs.append(run)
+    return replace(file, runs=runs)
 
 
 State = Literal["imported", "present", "nothing", "unknown", "unread", "refused"]

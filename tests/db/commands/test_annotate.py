@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
-from db.commands import annotate
+from db.commands import annotate, import_results
 from db.warehouse import Warehouse
+from tests.helpers.paths import FIXTURES
 
 
 @pytest.fixture
@@ -82,3 +83,18 @@ def test_there_is_no_latest_run_of_an_empty_warehouse(tmp_path, empty_database, 
     assert run(str(shutil.copy2(empty_database, tmp_path / "empty.duckdb")), "add", "latest", "x") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("latest: no run is stored yet: benchhouse run MODEL --save stores one")
+
+
+def test_a_corrected_label_stays_when_the_unchanged_file_is_imported_again(tmp_path, capsys):
+    file = shutil.copy(FIXTURES / "imports/llama_bench/nvfp4.json", tmp_path)
+    path = str(tmp_path / "labelled.duckdb")
+    assert import_results.main([str(file), "--db-path", path]) == 0
+    assert run(path, "label", "format=llama_bench", "--model-id", "good", "--precision", "int4") == 0
+    capsys.readouterr()
+    assert import_results.main([str(file), "--db-path", path, "--dry-run"]) == 0
+    assert import_results.main([str(file), "--db-path", path]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("files: 0 imported, 1 already stored") == 2
+    assert "imported before with other labels, which are kept" in said.err
+    with Warehouse.open(path, read_only=True) as warehouse:
+        assert {row["model_id"] for row in warehouse.query("SELECT model_id FROM benchmark_runs").dicts()} == {"good"}

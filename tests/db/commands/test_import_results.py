@@ -209,3 +209,35 @@ def test_an_edited_file_takes_the_place_of_its_earlier_content_with_its_notes(da
     assert kept["note"] == "the fan was replaced"
     assert kept["target_id"] in now
     assert results["n"] == len(lines)
+
+
+def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path, capsys):
+    lines = (IMPORTS / "sglang_bench_serving/appended.jsonl").read_text().splitlines(keepends=True)
+    file = tmp_path / "sg.jsonl"
+    for count in range(1, len(lines) + 1):
+        file.write_text("".join(lines[:count]))
+        assert run(database, file) == 0
+        assert len(rows(database)) == count
+        assert ("1 file grown since an earlier import" in capsys.readouterr().err) == (count > 1)
+    assert run(database, file, shutil.copy(file, tmp_path / "copy.jsonl")) == 0
+    assert len(rows(database)) == len(lines)
+
+
+def test_a_file_that_has_grown_inside_a_group_of_tests_has_no_test_twice(database, tmp_path):
+    lines = (IMPORTS / "llama_bench/41_columns.jsonl").read_text().splitlines(keepends=True)
+    file = tmp_path / "bench.jsonl"
+    for content in (lines[:1], lines, [*lines, lines[0]]):
+        file.write_text("".join(content))
+        assert run(database, file) == 0
+        with Warehouse.open(database, read_only=True) as warehouse:
+            (results,) = warehouse.query("SELECT count(*) AS n FROM benchmark_results").dicts()
+        assert results["n"] == len(content)
+
+
+def test_other_content_at_the_same_path_is_new_and_named(database, tmp_path, capsys):
+    file = shutil.copy(REPORT, tmp_path / "report.json")
+    assert run(database, file) == 0
+    shutil.copy(IMPORTS / "llama_bench/33_columns.json", file)
+    assert run(database, file) == 0
+    assert "1 file imported before with other content" in capsys.readouterr().err
+    assert len(rows(database)) == 2
