@@ -258,7 +258,8 @@ def _counters(
             bad = next(one for one, value in zip(stated, values, strict=True) if value is None)
             missing[column] = f"left_out: {shortened(bad)} in the file"
     is_wall = any(f"/{clock}" in (entries[0].text("name") or "") for clock in WALL_CLOCKS) if entries else False
-    if values_ms and cpu_ms and not is_wall and abs(fmean(cpu_ms) / fmean(values_ms) - 1) > SAME_TIME:
+    is_other_time = bool(values_ms and cpu_ms) and abs(fmean(cpu_ms) - fmean(values_ms)) > SAME_TIME * fmean(values_ms)
+    if is_other_time and not is_wall:
         # A rate is over the CPU time, unless the benchmark asks for the wall time.
         counters = {PER_CPU_TIME.get(column, column): value for column, value in counters.items()}
         missing |= {column: OF_CPU_TIME for column, other in PER_CPU_TIME.items() if other in counters}
@@ -272,7 +273,10 @@ def _ms(entry: Fields, field_name: str) -> float:
     unit = entry.text("time_unit") or "ns"
     if unit not in MS_PER_UNIT:
         entry.refuse("time_unit", f"expected {', '.join(MS_PER_UNIT)}, found {unit!r}")
-    return entry.required(entry.number, field_name) * MS_PER_UNIT[unit]
+    value = entry.required(entry.number, field_name)
+    if value == 0 and field_name == "real_time" and entry.text("aggregate_name") not in ("stddev", "cv"):
+        entry.refuse(field_name, f"0, which is no time of {entry.text('name')!r}")
+    return value * MS_PER_UNIT[unit]
 
 
 PLUGIN = Format(

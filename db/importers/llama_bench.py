@@ -404,11 +404,11 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
             gpus = list(GPU.finditer(above))
             build = BUILD.search(below) or BUILD.search(text)
             shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
-            rows = list(rows)
-            models = {tuple(cells.get(name) for name in ("model", "size", "params")) for _, cells in rows}
+            own = list(rows)
+            models = {tuple(cells.get(name) for name in ("model", "size", "params")) for _, cells in own}
             if len(models) == 1 and (model := _model_above(above)):
                 shared["model_above"] = model
-            yield from understood(file, rows, partial(_of_table, file, shared, gpus))
+            yield from understood(file, own, partial(_of_table, file, shared, gpus))
     else:
         file.refuse("not an output of llama-bench: expected JSON, JSON lines, CSV, SQL or a Markdown table")
 

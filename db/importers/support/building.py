@@ -242,6 +242,8 @@ class Format:
             for found in self.read(file):
                 left_out = [one for one in file.left_out if one not in told]
                 told.update(left_out)
+                if left_out and not found.results and found.quality is None and found.status is None:
+                    continue  # nothing of it was understood
                 try:
                     run = with_reasons(self.record(file, found), left_out)
                 except ROW_ERRORS as error:

@@ -186,3 +186,21 @@ def test_a_counter_that_cannot_be_is_left_out_alone(changed):
     assert "counter_foo" not in result.metrics
     assert result.metrics["counter_bar"] == 2.0
     assert result.missing["counter_foo"] == "left_out: 1e+300 in the file"
+
+
+def test_a_time_of_0_is_left_out_and_named(tmp_path):
+    entry = {"run_type": "iteration", "iterations": 10, "cpu_time": 0, "time_unit": "ns"}
+    times = {"BM_a/8": 5.0, "BM_b/8": 0, "BM_c/8": 0}
+    entries = [{"name": name, **entry, "real_time": time} for name, time in times.items()]
+    entries[2] |= {"run_type": "aggregate", "aggregate_name": "mean", "run_name": "BM_c/8"}
+    (tmp_path / "out.json").write_text(json.dumps({"context": {}, "benchmarks": entries}))
+    file = read_file(tmp_path / "out.json")
+    runs = {run.cell.subject: run for run in PLUGIN.runs(file)}
+    assert set(runs) == {"BM_a", "BM_b"}
+    (result,) = runs["BM_b"].results
+    assert result.metrics == {"cpu_time_ms": 0}
+    assert "latency_median_ms" in result.missing
+    assert [one.text for one in file.left_out] == [
+        "benchmarks[1].real_time: 0, which is no time of 'BM_b/8'",
+        "benchmarks[2].real_time: 0, which is no time of 'BM_c/8'",
+    ]

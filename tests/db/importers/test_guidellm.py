@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+from pathlib import Path
 from statistics import median
 
 import pytest
 import yaml
 
 from db.importers.guidellm import PLUGIN
-from db.importers.support.files import read_file
+from db.importers.support.files import NoResultsError, read_file
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -55,7 +57,7 @@ def test_raw_latencies_and_first_tokens_are_samples_and_fill_the_columns(runs):
     assert result.extra["kept"]["stated"]["time_to_first_token_ms"] == pytest.approx(37.183523178100586)
 
 
-def test_what_is_read_of_a_load_is_not_kept_again_with_its_result(changed):
+def test_what_is_read_of_a_load_is_not_kept_again_with_its_result(changed, tmp_path):
     def with_a_key(data):
         data["benchmarks"][0]["config"]["backend"]["api_key"] = "sk-of-the-server"
 
@@ -63,7 +65,7 @@ def test_what_is_read_of_a_load_is_not_kept_again_with_its_result(changed):
     assert {"start_time", "end_time"}.isdisjoint(kept)
     assert kept["config"]["confidence"] == 0.95, "what is not read stays"
     assert "backend" not in kept["config"], "a model, an address, a key"
-    for run in runs_of(REPORT.with_suffix(".csv")):
+    for run in runs_of(Path(shutil.copy(TABLE, tmp_path))):
         assert {"start_time", "end_time", "Timings, Start Time", "config"}.isdisjoint(run.results[0].extra["kept"])
 
 
@@ -239,8 +241,8 @@ def table_cell(row, *column):
     return lines[3 + row][list(zip(*lines[:3], strict=True)).index(column)]
 
 
-def test_the_rows_of_a_table_are_loads_with_its_statistics():
-    (run,) = runs_of(TABLE)
+def test_the_rows_of_a_table_are_loads_with_its_statistics(tmp_path):
+    (run,) = runs_of(Path(shutil.copy(TABLE, tmp_path)))
     assert (run.cell.workload.model_id, run.provenance.host, run.origin.tool_version) == (
         ("demo", "127.0.0.1:18765", "0.8.1")
     )
@@ -324,3 +326,11 @@ def test_a_report_in_yaml_has_the_numbers_of_its_json(tmp_path, runs):
     (tmp_path / "benchmarks.yaml").write_text(yaml.safe_dump(json.loads(REPORT.read_text())))
     again = runs_of(tmp_path / "benchmarks.yaml")
     assert [one.metrics for run in again for one in run.results] == [one.metrics for run in runs for one in run.results]
+
+
+def test_one_report_in_several_formats_is_read_once(tmp_path):
+    for ending in (".csv", ".yaml", ".json"):
+        assert runs_of(Path(shutil.copy(REPORT.with_suffix(ending), tmp_path)))
+    for ending in (".csv", ".yaml"):
+        with pytest.raises(NoResultsError, match=r"all its numbers are in benchmarks\.json"):
+            runs_of(tmp_path / f"benchmarks{ending}")
