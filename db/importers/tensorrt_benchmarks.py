@@ -205,14 +205,17 @@ def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
         command, times = TRTEXEC_COMMAND.search(part), TIME.findall(part)
         words = command[2] if command else ""
         path = FILE.search(words)
-        name = re.split(r"[/\\]", found["model"] or (path[1] if path else ""))[-1]
+        folder, name = ["", *re.split(r"[/\\]", found["model"] or (path[1] if path else ""))][-2:]
+        name = name.rpartition(".")[0] or name
+        if name == "model" and folder not in ("", ".", "..", "models"):  # an exporter's default name
+            name = folder
         is_loaded = "--loadEngine" in words  # then the stated precision does not describe a build
         precision = None if is_loaded else found["precision"]
         mode = {"precisions": precision, "streams": found["streams"] if found["streams"] != "1" else None}
         memory = found["memory_mib"]
         yield ForeignRun(
             key=str(index),
-            model_id=name.rpartition(".")[0] or name or "unknown",
+            model_id=name or "unknown",
             results=[_of_summary(file, part, found["implicit_batch"])],
             started_at=_time(times[0]) if times else None,
             finished_at=_time(times[-1]) if times else None,

@@ -34,7 +34,6 @@ from db.importers.support.serving import (
 )
 
 TITLE = re.compile(r"=+ ?(Serving|Offline Throughput) Benchmark Result ?=+")
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 END = re.compile(r"={20,}\s*$")
 SECTION = re.compile(r"-{4,}.*-{4,}\s*$|[A-Z][\w ()%-]*:\s*$")
 """A title, or a label whose values stand below it."""
@@ -151,8 +150,8 @@ def recognises(file: ForeignFile) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines without colours; the numbers of the first versions under today's labels."""
-    lines = COLOUR.sub("", text).splitlines()
+    """The lines; the numbers of the first versions under today's labels."""
+    lines = text.splitlines()
     for at, line in enumerate(lines):
         if found := FIRST.search(line):
             label = f"{found[1]} ({UNITS.get(found[3], found[3])})"

@@ -282,6 +282,7 @@ HEAD_BYTES = 100_000
 MAX_SIZE_BYTES = 512 * 1024**2
 """Maximum size of a file, decompressed: far above the samples of a day of serving, below most weight files."""
 
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LARGE_BYTES = 1_000_000
 """Minimum size of JSON whose long lists of numbers are read into arrays; smaller files are parsed directly."""
 
@@ -336,9 +337,9 @@ class ForeignFile:
 
     @cached_property
     def text(self) -> str | None:
-        """The content decoded as UTF-8, without a byte order mark; None if it is not UTF-8."""
+        """The content decoded as UTF-8, without a byte order mark and a terminal's colours; None if it is not UTF-8."""
         try:
-            return self.content.decode("utf-8-sig")
+            return COLOUR.sub("", self.content.decode("utf-8-sig"))
         except UnicodeDecodeError:
             return None
 

@@ -13,7 +13,7 @@ import pytest
 from db.analysis.selection import Selection
 from db.exporters.benchmark_formats import LlamaBenchExporter
 from db.exporters.support.exporting import ExportRequest
-from db.importers.llama_bench import LLAMA_BENCH
+from db.importers.llama_bench import BATCHED_BENCH, LLAMA_BENCH
 from db.importers.support.files import read_file
 from db.warehouse import Warehouse
 from tests.helpers.left_out import left_out
@@ -363,3 +363,18 @@ def test_tables_of_one_type_without_a_name_are_told_apart_by_their_parameters(tm
     expected = ["llama 7B Q4_0 (7240000000 parameters)", "llama 7B Q4_0 (6740000000 parameters)"]
     assert models_of(tmp_path, "a.md", text) == expected
     assert models_of(tmp_path, "a.md", f"{command}\n{TABLE.format('7.24')}") == ["llama 7B Q4_0"]
+
+
+@pytest.mark.parametrize("prefix", ["2026-05-01T10:11:12.1234567Z ", "bench-1  | ", "\x1b[32m"])
+@pytest.mark.parametrize(
+    ("importer", "path"),
+    [(LLAMA_BENCH, FOLDER / "table.md"), (BATCHED_BENCH, FOLDER.parent / "llama_batched_bench/table.log")],
+)
+def test_a_table_is_read_from_a_log_with_something_before_each_line(tmp_path, importer, path, prefix):
+    log = tmp_path / "a.log"
+    log.write_text("".join(prefix + line for line in path.read_text().splitlines(keepends=True)))
+    found = list(importer.runs(read_file(log)))
+    assert importer.recognises(read_file(log))
+    for run, expected in zip(found, importer.runs(read_file(path)), strict=True):
+        assert run.cell == expected.cell
+        assert [one.metrics for one in run.results] == [one.metrics for one in expected.results]

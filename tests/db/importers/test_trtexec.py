@@ -127,3 +127,17 @@ def test_times_of_a_command_that_ended_in_failed_are_invalid(tmp_path, name):
     for path, validity in ((FOLDER / name, "valid"), (tmp_path / "a.log", "invalid")):
         result = next(iter(TRTEXEC.runs(read_file(path)))).results[0]
         assert (result.status, result.validity) == ("ok", validity)
+
+
+def test_a_model_of_a_default_name_has_that_of_its_folder(tmp_path):
+    text = (FOLDER / "log.txt").read_text().replace("models/resnet50.onnx", "bert-base/model.onnx")
+    (tmp_path / "log.txt").write_text(text)
+    run, _ = TRTEXEC.runs(read_file(tmp_path / "log.txt"))
+    assert run.cell.workload.model_id == "bert-base"
+
+
+def test_a_terminals_colours_are_no_part_of_a_name(tmp_path):
+    text = (FOLDER / "log.txt").read_text()
+    (tmp_path / "log.txt").write_text("".join(f"\x1b[32m{line}\x1b[0m\n" for line in text.splitlines()))
+    coloured = list(TRTEXEC.runs(read_file(tmp_path / "log.txt")))
+    assert [run.cell for run in coloured] == [run.cell for run in runs("log.txt")]
