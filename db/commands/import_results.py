@@ -301,8 +301,8 @@ def _not_stored(
             file, what = rest, GROWN if {run.run_id for run in rest.runs} - known else None
         elif missing <= others and dataclasses.replace(given, tags={}) == GivenValues():
             file, what = dataclasses.replace(file, runs=[run for run in file.runs if run.run_id in known]), LABELLED
-        if what is not None:
-            again.setdefault(what, []).append(str(file.source))
+        if what is not None and str(file.source) not in (paths := again.setdefault(what, [])):
+            paths.append(str(file.source))
         kept.append(file)
     return kept, known
 

@@ -151,7 +151,7 @@ MODE = ("n_batch", "n_ubatch", "flash_attn", "is_pp_shared", "n_gpu_layers", "n_
 """Fields that distinguish series; one of several tables of unnamed models has its number."""
 LOADED = re.compile(
     r"loaded meta data with .* from (?P<log>\S+) \(version|"
-    r"(?:llama|batched|sweep)-bench\b[^\n`]*? (?:(?:-m|--model)[ =](?P<command>[^\s`]+)|"
+    r"(?:llama|batched|sweep)-bench\b[^\n`]{0,2000}? (?:(?:-m|--model)[ =](?P<command>[^\s`]+)|"
     r"(?:-hfr?|--hf-repo)[ =](?P<repo>[^\s`]+))|"
     r"\bbatched-bench(?:\.exe)? (?P<first>[^\s`-][^\s`]*\.gguf)|"
     r"^#+ (?P<heading>[\w.-]+/(?=[^\s/]*\d)[\w.-]+)[ \t]*$|"
