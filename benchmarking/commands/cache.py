@@ -6,7 +6,8 @@ print   everything about one build: its inputs, its files, and the results of a 
 stats   number and total size of builds by kind, and free disk space; for a script's model its results
 delete  builds by digest, kind, model or age, or a script's model by name, with its results unless a
         kind, model or age chooses among its builds; incomplete builds and stale locks are always deleted
-report  the list as CSV, including runtime, opset, inputs and latency of script builds
+report  the list as CSV, including runtime, opset, inputs and latency of script builds; models of scripts whose
+        runtime builds nothing, or whose builds are deleted, have a row of kind "script"
 
 Nothing outside the cache folder is touched; symbolic links in it and builds in progress are skipped. Deleted builds are
 rebuilt when needed.
@@ -55,9 +56,11 @@ HEADINGS = ("kind", "model", "precision", "size", "made", "last used", "digest")
 STATS_HEADINGS = ("kind", "builds", "size")
 FIELDS = (
     *("kind", "model_id", "task", "precision", "size_bytes", "made_at", "last_used_at", "build_s", "digest", "folder"),
-    *("runtime", "opset", "inputs", "mean_latency_ms"),
+    *("runtime", "opset", "inputs", "mean_latency_ms", "device"),
 )
 """Columns of the CSV report, and keys of a build in JSON."""
+SCRIPT = "script"
+"""Kind of a row for a script's model without a build."""
 SHORT = 12
 """Digits shown of a digest."""
 EXAMPLES = """\
@@ -238,8 +241,28 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
     writer = csv.DictWriter(text, FIELDS)
     writer.writeheader()
     script_states, _ = states.all_states()
-    for build in contents.builds:
-        cells = _row(build, script_states.values()).items()
+    rows = [_row(build, script_states.values()) for build in contents.builds]
+    existing = {build.build.digest for build in contents.builds}
+    rows += [
+        {
+            "kind": SCRIPT,
+            "model_id": state.model_id,
+            "precision": engine.precision,
+            "made_at": engine.made_at,
+            "build_s": engine.build_s,
+            "folder": str(state.folder),
+            "runtime": engine.runtime,
+            "opset": engine.opset,
+            "inputs": state.shapes,
+            "mean_latency_ms": _latency_ms([(state, engine)]),
+            "device": engine.device,
+        }
+        for state in script_states.values()
+        for engine in state.engines
+        if existing.isdisjoint(engine.digests)
+    ]
+    for row in rows:
+        cells = row.items()
         writer.writerow({name: spreadsheet_safe(cell) if isinstance(cell, str) else cell for name, cell in cells})
     if arguments.output is None:
         data_stream().write(text.getvalue())
@@ -305,12 +328,6 @@ def _row(one: CachedBuild, script_states: Iterable[states.ScriptState] = ()) -> 
     """A build as a row, with the latest results if it belongs to a script's model."""
     build = one.build
     used = [(state, engine) for state in script_states for engine in state.engines if build.digest in engine.digests]
-    measured = [
-        result.mean_latency
-        for state, engine in used
-        for result in state.results
-        if (result.runtime, result.device, result.precision) == (engine.runtime, engine.device, engine.precision)
-    ]
     return {
         "kind": build.kind,
         "model_id": one.model_id,
@@ -325,8 +342,20 @@ def _row(one: CachedBuild, script_states: Iterable[states.ScriptState] = ()) -> 
         "runtime": ", ".join(dict.fromkeys(engine.runtime for _, engine in used)) or build.parts.get("runtime"),
         "opset": build.parts.get("opset"),
         "inputs": "; ".join(dict.fromkeys(state.shapes for state, _ in used)) or None,
-        "mean_latency_ms": min((value for value in measured if value is not None), default=None),
+        "mean_latency_ms": _latency_ms(used),
+        "device": ", ".join(dict.fromkeys(engine.device for _, engine in used)) or None,
     }
+
+
+def _latency_ms(used: Iterable[tuple[states.ScriptState, states.BuildRecord]]) -> float | None:
+    """The lowest mean latency of the results with these builds."""
+    measured = [
+        result.mean_latency
+        for state, engine in used
+        for result in state.results
+        if (result.runtime, result.device, result.precision) == (engine.runtime, engine.device, engine.precision)
+    ]
+    return min((value for value in measured if value is not None), default=None)
 
 
 def _incomplete(contents: Contents) -> list[Leftover]:

@@ -22,7 +22,7 @@ from benchmarking.core.command_line import Parser, note, notes, print_version, r
 from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
-from benchmarking.core.plugins import check_measuring, default_runtime
+from benchmarking.core.plugins import NO_GROQ, check_measuring, default_runtime
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.settings import add_settings
@@ -108,7 +108,7 @@ def _run(argv: Sequence[str]) -> int:
     flags_of_groq = (word.partition("=")[0] for word in argv if word.startswith("--groq"))
     if groq := next((flag for flag in flags_of_groq if flag not in parser._option_string_actions), None):
         # A plugin for its compiler may have added some.
-        raise UsageError(f"{groq}: Groq's compiler and chips are not supported: remove the flag")
+        raise UsageError(f"{groq}: {NO_GROQ}: remove the flag")
     words = lists_joined(in_our_words(_own_arguments(argv), WORDS), "--device", ".py")
     arguments = parser.parse_args(words)
     resolve_target(arguments)

@@ -107,6 +107,11 @@ def device_named(request: str) -> str:
     return f"{kind_name}{colon}{part}"
 
 
+GROQ = "groq"
+NO_GROQ = "Groq's compiler and chips are not supported"
+"""What is said about the device of this name, and settings that begin with it, unless a plugin has them."""
+
+
 def processor() -> DeviceKind:
     """The CPU's kind, which every machine has."""
     return next(kind for kind in kinds() if kind.is_processor)

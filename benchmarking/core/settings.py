@@ -43,6 +43,7 @@ from benchmarking.core.command_line import PART_OF_LIST, add_aliases, choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import IN_SERIES, few_need
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import GROQ, NO_GROQ
 from benchmarking.core.suggestions import SIMILAR, named_by, nearest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -399,7 +400,8 @@ def takes_settings(
 ) -> Callable[[Function], Function]:
     """Give a function with `**chosen` a keyword parameter for each of these settings: it gets all of them, with their
     defaults, checked as in a YAML file. Those in `lists` take one value or several; None is the default. `defaults` are
-    what differs in this function. Calls raise UsageError for a wrong value, and TypeError for an unknown name."""
+    what differs in this function. Calls raise UsageError for a wrong value and for those of Groq's compiler, and
+    TypeError for an unknown name."""
     several, by_key = set(lists), dict[str, Setting]()
     for name in names_of_settings:
         setting = settings[name]
@@ -424,6 +426,8 @@ def takes_settings(
         def called(*arguments: Any, **given: Any) -> Any:
             known = {*by_key, *(parameter.name for parameter in own)}
             if unknown := [name for name in given if name not in known]:
+                if unknown[0].startswith(GROQ):
+                    raise UsageError(f"{unknown[0]}: {NO_GROQ}: remove it")
                 near = nearest(unknown[0], known, number=1, similar=SIMILAR)
                 hint = f": did you mean {near[0]!r}?" if near else ""
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}{hint}")

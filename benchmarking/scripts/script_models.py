@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import device_named, runtime_of_device_alias
+from benchmarking.core.plugins import default_runtime, device_named, runtime_of_device_alias
 from benchmarking.core.records import PRECISIONS, Cell, Precision, Run, Workload
 from benchmarking.core.text import counted, number, size_text
 from benchmarking.devices.support.select import check_known, select
@@ -237,12 +237,19 @@ def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -
 
 
 def split_arguments(script_args: str) -> tuple[str, ...]:
-    """The arguments in --script-args, split like by a shell, but without running one; without spaces, at commas before
-    flags ("--width=64,--height=32"). Raises UsageError for unbalanced quotes."""
-    if not re.search(r"\s", script_args):
-        script_args = re.sub(r",(?=--)", " ", script_args)
+    """The arguments in --script-args, split like by a shell, but without running one; without spaces, at commas
+    ("--width,64,--height,32"), except in quotes and in the value of --flag=VALUE. Raises UsageError for unbalanced
+    quotes."""
+    words: list[str] = []
     try:
-        return tuple(shlex.split(script_args))
+        if re.search(r"\s", script_args):
+            return tuple(shlex.split(script_args))
+        for part in re.split(r",(?=--)", script_args):
+            lexer = shlex.shlex(part, posix=True)
+            lexer.commenters, lexer.whitespace_split = "", True
+            lexer.whitespace += "" if re.match(r"--?[\w-]+=", part) else ","
+            words += lexer
+        return tuple(words)
     except ValueError as error:
         raise UsageError(f"--script-args {script_args!r}: {str(error).lower()}") from error
 
@@ -265,10 +272,12 @@ def plan_model(
     from benchmarking.sweep.run.preparation import has_build
 
     named: list[str | None] = [runtime_named(runtime) for runtime in selection.runtimes]
+    # Without a device and anything that is of another runtime, PyTorch's, as `benchmark_model` measures a module.
+    is_plain = not (request.options or request.build_only or module.sequence)
     places = [
         (device_named(device), runtime)
         for device in selection.devices
-        for runtime in named or [runtime_of_device_alias(device)]
+        for runtime in named or [default_runtime() if device == AUTO and is_plain else runtime_of_device_alias(device)]
     ]
     points = tuple(call.point for call in module.calls)
     precision = selection.precision or precision_of(module)

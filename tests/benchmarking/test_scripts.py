@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import json
 import re
 import shutil
@@ -438,6 +440,11 @@ def test_the_state_names_build_inputs_and_results(measured, cache, capsys):
     assert (result.throughput, result.throughput_units) == (metrics["throughput_samples_per_sec"], "items per second")
     assert cli.main(["cache", "list"]) == 0
     assert f"{state.name}  net.Net" in capsys.readouterr().out
+    assert cli.main(["cache", "report"]) == 0
+    (row,) = [one for one in csv.DictReader(io.StringIO(capsys.readouterr().out)) if one["kind"] == "script"]
+    assert (row["model_id"], row["runtime"], row["device"], row["digest"]) == ("net.Net", "eager", "cpu", "")
+    assert float(row["mean_latency_ms"]) == result.mean_latency
+    assert row["inputs"] == state.shapes
     assert cli.main(["cache", "print", state.name[:6]]) == 0
     assert "x: float32[8, 8], scale: 2" in capsys.readouterr().out
     assert cli.main(["cache", "stats", state.name, "--json"]) == 0
@@ -693,6 +700,21 @@ def test_names_of_other_tools_are_aliases():
     assert [runtime_named(name) for name in ("ort", "TRT", "pytorch")] == ["onnxruntime", "tensorrt", "eager"]
     with pytest.raises(UsageError, match="unknown runtime 'otr'"):
         runtime_named("otr")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("--width,16", ["--width", "16"]),
+        ("4,abc", ["4", "abc"]),
+        ("--size=1,2,--width=64,-v,--depth,3", ["--size=1,2", "--width=64,-v", "--depth", "3"]),
+        ("'1,2',--width,16", ["1,2", "--width", "16"]),
+        ("--size 1,2 # x", ["--size", "1,2", "#", "x"]),
+        ("", []),
+    ],
+)
+def test_arguments_of_scripts_are_split_at_spaces_or_at_commas(text, words):
+    assert list(script_models.split_arguments(text)) == words
 
 
 def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):

@@ -351,7 +351,7 @@ ROWS = (
         "`--devices`",
         AS,
         "without it the best device found, in PyTorch",
-        "test test_groq_is_refused_with_the_reason",
+        "test test_without_a_device_both_front_doors_measure_in_pytorch",
     ),
     Row(MLAGILITY, "`nvidia`", AS, "TensorRT", "alias cuda"),
     Row(
@@ -359,7 +359,7 @@ ROWS = (
         "`groq`, `--groq-*`, `--groqview`",
         NO,
         "needs Groq's compiler and chips, where nothing here could be verified; refused by name",
-        "reason",
+        "test test_groq_is_refused_with_the_reason",
     ),
     Row(
         MLAGILITY,
@@ -399,7 +399,7 @@ ROWS = (
         MLAGILITY,
         "`--script-args`",
         AS,
-        "split at spaces, or at commas before flags",
+        "split at spaces, or without any at commas; not in quotes, nor in the value of --flag=VALUE",
         "flag script --script-args a,b",
     ),
     Row(MLAGILITY, "`--max-depth`", AS, "", "flag script --max-depth 1"),

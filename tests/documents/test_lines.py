@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from benchmarking import benchmark_model, benchmark_script
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.commands import compare_runtimes, ml_runtime_profiler
+from benchmarking.core.errors import UsageError
 from benchmarking.sweep.run.lock import FOLDER_VARIABLE
 from tests.documents.lines import LINES, Line
 from tests.helpers.paths import ROOT
@@ -239,8 +242,20 @@ def test_what_scripts_print_and_tracebacks_are_shown_on_request(run, folder, mon
     assert run(["benchit", "gone.py"])[0] == 2
 
 
+def test_without_a_device_both_front_doors_measure_in_pytorch(monkeypatch, tmp_path):
+    (tmp_path / "one.py").write_text("import torch\ntorch.manual_seed(0)\ntorch.nn.Linear(2, 2)(torch.zeros(1, 2))\n")
+    module = torch.nn.Linear(2, 2)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    report = benchmark_script(str(tmp_path / "one.py"), iterations=2, warmup_iterations=1, launches=1)
+    runs = [*report.runs, benchmark_model(module, torch.zeros(1, 2), iterations=2, warmup_iterations=1)]
+    assert [run.cell.runtime for run in runs] == ["eager", "eager"]
+    assert runs[0].cell.device.type != "openvino"
+
+
 def test_groq_is_refused_with_the_reason(run):
     code, printed = run(["benchit", "example.py", "--groq-num-chips", "2"])
     assert (code, "--groq-num-chips: Groq's compiler and chips are not supported" in printed) == (2, True)
     code, printed = run(["benchit", "example.py", "--devices", "groq"])
-    assert (code, "groq" in printed) == (2, True)
+    assert (code, "device 'groq': Groq's compiler and chips are not supported" in printed) == (2, True)
+    with pytest.raises(UsageError, match="groqview: Groq's compiler and chips are not supported"):
+        benchmark_model("tiny-bert", groqview=True)

@@ -107,6 +107,8 @@ def check_known(request: str) -> None:
         return
     if name in plugins.names(plugins.RUNTIMES):
         raise UsageError(f"unknown device {request!r}: it is a runtime: --runtime {name}")
+    if name.lower() == plugins.GROQ:
+        raise UsageError(f"device {request!r}: {plugins.NO_GROQ}: choose another device")
     numbered = NUMBERED.fullmatch(request)
     word, number = (numbered[1] or "gpu", f":{numbered[2]}") if numbered else (name, "")
     with_numbers = names_with(lambda kind: f"{kind.name}:0" in kind.typical)
