@@ -359,7 +359,7 @@ ROWS = (
         "`groq`, `--groq-*`, `--groqview`",
         NO,
         "needs Groq's compiler and chips, where nothing here could be verified; refused by name",
-        "test test_groq_is_refused_with_the_reason",
+        "reason",
     ),
     Row(
         MLAGILITY,
