@@ -42,7 +42,7 @@ HOMONYMS = {
         "openvino": "a package",
     },
     "benchmarking/core/records.py": {"bench": "the source of a workload"},
-    "benchmarking/core/scenario_file.py": {"cuda": "a version of software"},
+    "benchmarking/core/scenario_file.py": {"bench": "the source of a workload", "cuda": "a version of software"},
     "benchmarking/devices/cpu.py": {"onnxruntime": "a package"},
     "benchmarking/devices/mps.py": {"onnxruntime": "a package"},
     "benchmarking/devices/qnn.py": {"cpu": "a backend of QNN", "onnxruntime": "a package"},
@@ -93,6 +93,7 @@ HOMONYMS = {
     "benchmarking/workloads/support/transformers_models.py": {"eager": "transformers' plain attention"},
     "db/commands/export_results.py": {"openvino": "a file format"},
     "db/conflicts.py": {"null": "JSON"},
+    "db/values.py": {"bench": "the only runtime whose settings are in the configuration of its workload"},
 }
 
 

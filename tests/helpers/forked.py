@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess as Process
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -20,6 +21,7 @@ CONTEXT.set_forkserver_preload(
     ["duckdb", "pyarrow", "pandas", "db.setup_benchmark_db", "db.commands.merge", "db.warehouse"]
 )
 """Packages too, which the modules import only when they need them."""
+get_temp_dir()  # that of the server's socket: a test may choose another one, whose path is too long for a socket
 TIME_LIMIT_S = 120
 ROOT = Path(__file__).parents[2]
 
