@@ -187,10 +187,10 @@ def bench_settings_of(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -
     return {row["run_id"]: bench_settings(json.loads(row["config"])) for row in configs}
 
 
-def with_words(
-    rows: Sequence[Mapping[str, Any]], further: Mapping[str, Mapping[str, object]] = NO_FURTHER
-) -> list[dict[str, Any]]:
-    """The rows, each with the settings that distinguish it (`settings_words`) and its precision in words."""
+def with_words(rows: Sequence[Mapping[str, Any]], warehouse: Warehouse | None = None) -> list[dict[str, Any]]:
+    """The rows, each with the settings that distinguish it (`settings_words`) and its precision in words. With the
+    warehouse that they are from, and their run ids, those of user-written benchmarks too."""
+    further = NO_FURTHER if warehouse is None else bench_settings_of(warehouse, rows)
     return [
         {**row, SETTINGS: words, "precision": precision_words(row["precision"], row["runtime_mode"])}
         for row, words in zip(rows, settings_words(rows, further=further), strict=True)

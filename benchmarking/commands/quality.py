@@ -65,8 +65,8 @@ def main(argv: Sequence[str]) -> int:
     values = {name: getattr(arguments, name, None) for name in QUALITY}
     quality = measured_by({**values, "quality": True}).quality
     assert quality is not None
-    first = shlex.join(["benchhouse", "run", "MODEL", "--save", *database_flags(arguments.db_path)])
-    first = f"store the first ones with {first}"
+    words = ["benchhouse", "run", "MODEL", "--save", *database_flags(arguments.db_path)]
+    first = f"store the first ones with {shlex.join(words)}"
     if not database_exists(arguments.db_path):
         note(f"{NAME}: not enough data: there is no warehouse at {arguments.db_path}: {first}")
         return EXIT_NOT_ENOUGH_DATA

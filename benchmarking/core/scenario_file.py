@@ -54,7 +54,7 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
         cell, point, mode, versions = run.cell, result.point, run.cell.settings, run.provenance.versions
         # Settings of a user-written benchmark are in its workload's config.
         of_bench = cell.workload.config if cell.workload.source == "bench" else {}
-        own_fields = OWN_FIELDS + BENCH_OWN_FIELDS * bool(of_bench)
+        own_fields = (*OWN_FIELDS, *BENCH_OWN_FIELDS) if of_bench else OWN_FIELDS
         places = {"name": cell.workload.model_id, "device": cell.device.selector, "num_threads": cell.num_threads}
         settings.append({**places, "cpu_list": cell.cpu_list, **mode})
         # Only devices with their own memory report it.

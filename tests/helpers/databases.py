@@ -33,7 +33,7 @@ import sys
 from multiprocessing.connection import Client
 from db.warehouse import Warehouse
 
-with Client(("127.0.0.1", int(sys.argv[1]))) as caller, Warehouse.open(sys.argv[2]):
+with Client(sys.argv[1]) as caller, Warehouse.open(sys.argv[2]):
     caller.send("open")
     caller.poll(float(sys.argv[3]))
 """
@@ -114,8 +114,8 @@ def _state(path: str) -> tuple[int, ...]:
 @contextmanager
 def holding(path: str | Path, seconds: float = 600) -> Iterator[ForkServerProcess]:
     """Another process has the database open for writing, for at most some seconds."""
-    with Listener(("127.0.0.1", 0)) as listener:  # the path of a socket in a folder may be too long
-        process = started(HOLD, listener.address[1], path, seconds)
+    with Listener() as listener:
+        process = started(HOLD, listener.address, path, seconds)
         with listener.accept() as holder:
             assert holder.recv() == "open"
             yield process

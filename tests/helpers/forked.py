@@ -21,7 +21,7 @@ CONTEXT.set_forkserver_preload(
     ["duckdb", "pyarrow", "pandas", "db.setup_benchmark_db", "db.commands.merge", "db.warehouse"]
 )
 """Packages too, which the modules import only when they need them."""
-get_temp_dir()  # that of the server's socket: a test may choose another one, whose path is too long for a socket
+get_temp_dir()  # that of multiprocessing's sockets: a test may choose another one, whose path is too long for them
 TIME_LIMIT_S = 120
 ROOT = Path(__file__).parents[2]
 

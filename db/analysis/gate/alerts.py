@@ -19,7 +19,7 @@ from db.analysis.gate.findings import Finding, QualityCheck
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, PARAMETERS
 from db.analysis.history.changes import POINTS, RECOVERED, Regression, change_point_id
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics, judged_value
-from db.values import SETTING_COLUMNS, bench_settings_of, with_words
+from db.values import SETTING_COLUMNS, with_words
 
 if TYPE_CHECKING:
     from db.analysis.history.histories import ChangePoint
@@ -155,8 +155,8 @@ def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[st
     rows = warehouse.query(
         LIST_ALERTS.format(condition=selection.condition), (*selection.values, list(triages))
     ).dicts()
-    columns, words = ("axes", "parameters", "runtime_mode"), with_words(rows, bench_settings_of(warehouse, rows))
-    return [{**row, **{name: json.loads(row[name]) for name in columns}} for row in words]
+    columns = ("axes", "parameters", "runtime_mode")
+    return [{**row, **{name: json.loads(row[name]) for name in columns}} for row in with_words(rows, warehouse)]
 
 
 def with_recovery(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

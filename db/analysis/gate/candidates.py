@@ -28,7 +28,7 @@ from db.analysis.gate.gate import DETECTOR, PARAMETERS, seen_levels, without_ope
 from db.analysis.gate.nights import Night
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
-from db.values import SETTING_COLUMNS, bench_settings_of, with_words
+from db.values import SETTING_COLUMNS, with_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -327,8 +327,7 @@ def confirming_results(warehouse: Warehouse, run_id: str, since: datetime, metri
 
 def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:
     sql = RESULTS.format(columns=", ".join(COLUMNS), value=judged_value(metric), condition=condition)
-    rows = warehouse.query(sql, values).dicts()
-    return with_words(rows, bench_settings_of(warehouse, rows))
+    return with_words(warehouse.query(sql, values).dicts(), warehouse)
 
 
 def _alerts(warehouse: Warehouse, metric: Metric) -> _Alerts:

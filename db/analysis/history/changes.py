@@ -30,7 +30,7 @@ from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import literal
 from db.migrate import view_query
-from db.values import SETTING_COLUMNS, bench_settings_of, with_words
+from db.values import SETTING_COLUMNS, with_words
 from db.warehouse import OutdatedError, Warehouse
 
 if TYPE_CHECKING:
@@ -337,7 +337,7 @@ def regressions(
             point=Point.from_columns(row),
             common_shift=shifts.get((row["metric"], row["hardware_id"], row["session_id"])),
         )
-        for row in with_words([{**row, **modes[row["run_id"]]} for row in rows], bench_settings_of(warehouse, rows))
+        for row in with_words([{**row, **modes[row["run_id"]]} for row in rows], warehouse)
     )
 
 

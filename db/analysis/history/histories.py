@@ -208,7 +208,7 @@ def _series_with_runs(
     newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
     sql = SERIES.format(value=judged_value(metric), condition=selection.condition, newest=newest)
     series = warehouse.query(sql, selection.values).dicts()
-    shown = with_words(series[:limit], bench_settings_of(warehouse, series[:limit]))
+    shown = with_words(series[:limit], warehouse)
     sql = POINTS.format(value=judged_value(metric), condition=selection.condition)
     values = [*selection.values, [row["series_id"] for row in shown]]
     rows = warehouse.query(sql, values).dicts() if shown else []

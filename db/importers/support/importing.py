@@ -138,7 +138,10 @@ def _at(run: Run, time: datetime) -> Run:
 def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, given: GivenValues) -> FileRuns | None:
     """The file without the results of an earlier content, with one of these digests, to which others were appended;
     None if it does not begin with such a content."""
-    whole = read_file(Path(file.source or ""))
+    try:
+        whole = read_file(Path(file.source or ""))
+    except (UnreadableError, FormatError):  # it has changed since it was read
+        return None
     digest, size, earlier_size = hashlib.sha256(), 0, 0
     for line in BytesIO(whole.content):
         cut_off = digest.copy()
