@@ -32,7 +32,7 @@ from db.commands.arguments import (
     selection_in,
     unstored_in,
 )
-from db.values import precision_words
+from db.values import SETTINGS, precision_words
 
 NAME = "benchhouse series"
 EXAMPLES = """
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
         elif rows:
             from benchmarking.core.records import Point
 
-            subject = ("series", "model", "hardware", "runtime", "precision", "point")
+            subject = ("series", "model", "hardware", "runtime", "precision", SETTINGS, "point")
             headings = (*subject, "runs", "first", "newest", "alias of")
             cells = tuple(
                 (
@@ -81,6 +81,7 @@ def main(argv: Sequence[str]) -> int:
                     row["device_name"] or row["device_type"] or "-",
                     row["runtime"],
                     precision_words(row["precision"], row["runtime_mode"]),
+                    row[SETTINGS] or "",
                     Point.from_columns(row).label,
                     str(row["runs"]),
                     f"{row['first_at']:%Y-%m-%d}",

@@ -312,7 +312,7 @@ class MarkdownExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         scope.months()
-        rows = with_words(scope.read(MARKDOWN_ROWS).dicts())
+        rows = with_words(scope.read(MARKDOWN_ROWS).dicts(), warehouse)
         axes = [json.loads(row["axes"] or "{}") for row in rows]  # those without a column, such as the rate of a load
         further = {name: name.replace("_", " ") for own in axes for name in sorted(own) if name not in AXES}
         headings = WORDS | AXIS_HEADINGS | further | NUMBERS | REMARKS

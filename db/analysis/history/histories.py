@@ -227,16 +227,17 @@ LIST_SERIES = """
 SELECT
     s.series_id, a.canonical_series_id AS read_as, a.reason, s.model_id, s.runtime, s.precision, s.batch_size,
     s.sequence_length, s.new_tokens, s.concurrency, s.axes, s.num_threads, s.runtime_mode, s.hashed_keys,
-    h.device_type, h.device_name, found.runs, found.first_at, found.newest_at
+    s.weights, s.cpu_list, run.device, h.device_type, h.device_name, found.runs, run_id, found.first_at, found.newest_at
 FROM series s
 JOIN (
-    SELECT r.series_id, count(DISTINCT r.run_id) AS runs, min(shown.history_time) AS first_at,
-        max(shown.history_time) AS newest_at
+    SELECT r.series_id, count(DISTINCT r.run_id) AS runs, max(r.run_id) AS run_id,
+        min(shown.history_time) AS first_at, max(shown.history_time) AS newest_at
     FROM (SELECT result_id, history_time FROM all_results WHERE {condition}) shown
     JOIN benchmark_results r USING (result_id)
     GROUP BY r.series_id
 ) found USING (series_id)
-LEFT JOIN hardware_info h USING (hardware_id)
+JOIN benchmark_runs run USING (run_id)
+LEFT JOIN hardware_info h ON h.hardware_id = s.hardware_id
 LEFT JOIN series_alias a USING (series_id)
 ORDER BY s.model_id, h.device_name, s.runtime, s.precision, s.sequence_length, s.batch_size, s.series_id
 """
@@ -260,8 +261,11 @@ class SeriesAlias:
 
 
 def list_series(warehouse: Warehouse, selection: Selection) -> list[dict[str, Any]]:
-    """The series with selected results: id, subject, number of runs, first and newest time, alias."""
-    return warehouse.query(LIST_SERIES.format(condition=selection.condition), selection.values).dicts()
+    """The series with selected results: id, subject, the settings that tell it from others of its subject, number of
+    runs and one of them, first and newest time, alias."""
+    rows = warehouse.query(LIST_SERIES.format(condition=selection.condition), selection.values).dicts()
+    words = settings_words(rows, further=bench_settings_of(warehouse, rows))
+    return [{**row, SETTINGS: settings} for row, settings in zip(rows, words, strict=True)]
 
 
 def alias_series(warehouse: Warehouse, old: str, new: str, reason: str) -> SeriesAlias:

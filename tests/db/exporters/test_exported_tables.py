@@ -14,6 +14,7 @@ import pytest
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.quality import Quality, QualityValue
+from db.commands import series
 from db.exporters import files
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load
@@ -168,6 +169,22 @@ def test_markdown_tells_runs_with_different_settings_apart(export, empty_databas
     headings, _, *lines = (line.strip("|").split(" | ") for line in capsys.readouterr().out.splitlines())
     place = headings.index("settings")
     assert {line[place] for line in lines} == {"attention sdpa", "attention eager", "attention sdpa, threads 1"}
+
+
+def test_own_benchmarks_with_different_settings_are_told_apart(export, empty_database, make_run, tmp_path, capsys):
+    path = shutil.copy2(empty_database, tmp_path / "benches.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for rows in (8, 9):
+            run = make_run(batch_sizes=(1,), sequence_lengths=(32,), runtime="bench")
+            config = {**run.cell.workload.config, "options": {"rows": rows}}
+            own = replace(run.cell.workload, source="bench", config=config, config_hash=f"{rows}" * 16)
+            warehouse.ingest(replace(run, cell=replace(run.cell, workload=own)))
+        export("markdown", warehouse=warehouse)
+    exported = capsys.readouterr().out
+    assert series.main(["list", "--db-path", str(path)]) == 0
+    listed = capsys.readouterr().out
+    for out in (exported, listed):
+        assert [out.count(f"rows {number}") for number in (8, 9)] == [1, 1]
 
 
 def test_quality_is_exported_where_it_is_known(export, empty_database, make_run, tmp_path, capsys):
