@@ -19,7 +19,7 @@ from typing import Any
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Json, Result
 from db.importers.support.building import UNNAMED, ForeignRun, Format, is_amd
-from db.importers.support.files import ForeignFile
+from db.importers.support.files import ForeignFile, called_like
 from db.importers.support.measures import MS_PER_UNIT
 from db.importers.support.reading import (
     Fields,
@@ -114,7 +114,7 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
         yield _of_sweep(file, aggregated)
         return
     if file.json is None:  # the CSV, which has no settings
-        file.give_way_to(file.path.with_suffix(".json"), is_aiperf)
+        file.give_way_to(file.called.with_suffix(".json"), is_aiperf)
         settings = {"input_config": {"endpoint": {"model_names": [UNNAMED]}}}
         top = Fields(file, {**_exported_table(file, _is_aiperf_header), **settings})
     else:
@@ -184,7 +184,7 @@ def _of_sweep(file: ForeignFile, aggregated: str) -> ForeignRun:
         file.without_results(f"aggregate ({aggregated[:40]}) of several runs, each of which has its own {RUN_FILE}")
     folder = file.path.absolute().parent
     folder = folder.parent if folder.name == "sweep_aggregate" else folder
-    if any(next(folder.glob(f"{place}{RUN_FILE}"), None) for place in ("", "*/", "*/*/")):
+    if called_like(file, *(f"{place}{RUN_FILE}" for place in ("", "*/", "*/*/")), folder=folder):
         file.without_results(f"aggregate of a sweep: each run has its own file, {RUN_FILE}")
 
     def of_combination(combination: Fields) -> Result:
@@ -218,7 +218,7 @@ def _is_genai_header(cells: list[str]) -> bool:
 
 def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:  # the CSV, in the form of the JSON
-        file.give_way_to(file.path.with_suffix(".json"), is_genai_perf)
+        file.give_way_to(file.called.with_suffix(".json"), is_genai_perf)
         load = FOLDER.fullmatch(file.path.absolute().parent.name)
         settings = {"model": "unknown", **({load[1]: parsed_number(load[2])} if load else {})}
         top = Fields(file, {**_exported_table(file, _is_genai_header), "input_config": settings})

@@ -23,7 +23,7 @@ from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
 from db.importers.support.building import Argument, Arguments, ForeignRun, Format, arguments_of, as_argument
-from db.importers.support.files import ForeignFile, is_beside, read_file
+from db.importers.support.files import ForeignFile, read_file, stored_beside
 from db.importers.support.measures import block, foreign_result, in_ms
 from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, shortened, top_fields, understood
 
@@ -176,8 +176,8 @@ def _runs(
     # A file of results has no names of parameters, but asv's descriptions above the machine's folder do. The last
     # parameter varies fastest.
     folder = entry.file.path.resolve().parent.parent
-    descriptions = folder / "benchmarks.json"
-    described = _described(descriptions).get(name) if is_beside(entry.file, descriptions, folder) else None
+    descriptions = stored_beside(entry.file, folder / "benchmarks.json", folder)
+    described = None if descriptions is None else _described(descriptions).get(name)
     names = described.get("param_names") if isinstance(described, dict) else None
     if not isinstance(names, list) or [bool(isinstance(one, str) and one) for one in names] != [True] * len(params):
         names = [f"param{place}" for place in range(len(params))]

@@ -222,7 +222,7 @@ def recognises(file: ForeignFile) -> bool:
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:  # one report in several formats
         for ending in (".json", ".yaml"):
-            file.give_way_to(file.path.with_suffix(ending), recognises)
+            file.give_way_to(file.called.with_suffix(ending), recognises)
     start, _ = find_header(file, _is_table) if file.json is None else (0, [])
     if start:  # a table, whose numbers are text
         benchmarks = list(_table(file, start))

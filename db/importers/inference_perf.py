@@ -25,7 +25,7 @@ from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Doubt, Json, Result, Scalar
 from db.importers.support.building import ForeignRun, Format, exported, is_amd
-from db.importers.support.files import ForeignFile, beside
+from db.importers.support.files import ForeignFile, beside, called_like, stored
 from db.importers.support.measures import as_exported, in_ms, measured
 from db.importers.support.reading import Fields, has_keys, json_objects, mostly, top_fields, understood, yaml_object
 from db.importers.support.serving import (
@@ -137,8 +137,8 @@ def recognises(file: ForeignFile) -> bool:
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     # A pattern of files alone would also match the stages' reports of sessions.
-    stages = [path for path in sorted(file.path.parent.glob(STAGES)) if STAGE.fullmatch(path.name)]
-    adapter = ADAPTER.fullmatch(file.path.name)
+    stages = [path for path in called_like(file, STAGES) if STAGE.fullmatch(path.name)]
+    adapter = ADAPTER.fullmatch(file.called.name)
     _refuse_parts(file, stages, adapter)
     top = top_fields(file)
     load, successes, failures = (top.section(name) for name in ("load_summary", "successes", "failures"))
@@ -159,7 +159,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         of_cache, all_tokens = (used.unread_copy().number(name, low=0) for name in ("cached", "total"))
         doubts += prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
     # Whether the file has the server's own metrics: the client's have objects of latencies and throughputs.
-    is_of_server = file.path.stem.endswith(OF_SERVER) or ("latency" not in successes and "request_latency" in successes)
+    is_of_server = file.called.stem.endswith(OF_SERVER) or (
+        "latency" not in successes and "request_latency" in successes
+    )
     doubts += [SERVER_METRICS] if is_of_server else []
     # The times of the requests that succeeded, in ms.
     done = [request for request in sent if request.error is None and request.end_s is not None]
@@ -223,15 +225,14 @@ def _refuse_parts(file: ForeignFile, stages: Sequence[Path], adapter: re.Match[s
         else:
             where = ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
         file.without_results(f"requests of a load{where}")
-    name = file.path.stem
-    if (
-        name.endswith(OF_SERVER)
-        and file.path.with_name(whole := f"{name.removesuffix(OF_SERVER)}{OF_CLIENT}").is_file()
+    name = file.called.stem
+    if name.endswith(OF_SERVER) and stored(
+        file.called.with_name(whole := f"{name.removesuffix(OF_SERVER)}{OF_CLIENT}")
     ):
         file.without_results(f"the server's own metrics of the load in {whole}")
-    if file.path.name.startswith(SUMMARY) and stages:
+    if file.called.name.startswith(SUMMARY) and stages:
         file.without_results("summary of all stages: each stage has its own file in this folder")
-    if adapter and not adapter[2] and any(file.path.parent.glob(f"adapter_{escape(adapter[1])}_stage_*{OF_CLIENT}")):
+    if adapter and not adapter[2] and called_like(file, f"adapter_{escape(adapter[1])}_stage_*{OF_CLIENT}"):
         file.without_results("summary of an adapter's stages: each stage has its own file in this folder")
 
 
@@ -262,8 +263,8 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
 
 def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, failed: int | None) -> list[Sent]:
     """The requests listed in the folder; empty if the list covers other stages too, or another number of requests."""
-    path = file.path.with_name(REQUESTS)
-    if [stage.name for stage in stages] != [file.path.name] or (listed := beside(file, path)) is None:
+    path = file.called.with_name(REQUESTS)
+    if [stage.name for stage in stages] != [file.called.name] or (listed := beside(file, path)) is None:
         return []
     data = listed.json
     if not isinstance(data, list):
@@ -297,8 +298,8 @@ def _request(request: Fields) -> Sent:
 
 def _time_of_stage(file: ForeignFile) -> Fields:
     """Start and end of the stage, from its part of a Benchmark Report; empty without one."""
-    found = STAGE.fullmatch(file.path.name)
-    part = beside(file, file.path.with_name(f"inference-perf.partial.stage_{found[1]}.yaml")) if found else None
+    found = STAGE.fullmatch(file.called.name)
+    part = beside(file, file.called.with_name(f"inference-perf.partial.stage_{found[1]}.yaml")) if found else None
     if part is not None:
         report = replace(part, left_out=file.left_out)
         try:
@@ -310,12 +311,14 @@ def _time_of_stage(file: ForeignFile) -> Fields:
 
 def _configured(file: ForeignFile, part: str, name: str) -> str | None:
     """A text value of the configuration in the same folder; None without one."""
-    for path in (file.path.with_name(one) for one in ("config.yaml", "config.yml")):
+    for path in (file.called.with_name(one) for one in ("config.yaml", "config.yml")):
         configuration = beside(file, path)
+        if configuration is None:
+            continue
         try:
-            found = None if configuration is None else yaml_object(configuration).get(part)
+            found = yaml_object(configuration).get(part)
         except FormatError as error:
-            file.leave_out(path.name, str(error).removeprefix(str(path)).lstrip(": "))
+            file.leave_out(path.name, str(error).removeprefix(str(configuration.path)).lstrip(": "))
             continue
         if isinstance(found, dict) and isinstance(found.get(name), str):
             return str(found[name])
@@ -335,9 +338,9 @@ def is_report(file: ForeignFile) -> bool:
 
 
 def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
-    part = PART.fullmatch(file.path.name)
+    part = PART.fullmatch(file.called.name)
     if part:
-        file.give_way_to(file.path.with_name(f"{part[1]}_lifecycle_metrics.json"), recognises)
+        file.give_way_to(file.called.with_name(f"{part[1]}_lifecycle_metrics.json"), recognises)
     if isinstance(file.json, dict):
         data: dict[str, Any] = file.parsed(lambda word: INFINITY if word == "Infinity" else None)
     else:

@@ -75,8 +75,8 @@ def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if isinstance(file.json, list):
-        whole = file.path.with_name(file.path.name.removesuffix(RESPONSES) + SUMMARY)
-        if file.path.name.endswith(RESPONSES) and file.is_part_of(whole, recognises):
+        whole = file.called.with_name(file.called.name.removesuffix(RESPONSES) + SUMMARY)
+        if file.called.name.endswith(RESPONSES) and file.is_part_of(whole, recognises):
             file.without_results(f"responses of a load: imported with {whole.name}")
         responses = list(json_objects(file, file.json, "response"))
         failed = sum(map(_failed, responses))
@@ -161,8 +161,8 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
 
 def _siblings(file: ForeignFile) -> list[Samples]:
     """The times of the requests that succeeded, from the list in the folder."""
-    path = file.path.with_name(file.path.name.removesuffix(SUMMARY) + RESPONSES)
-    listed = beside(file, path) if file.path.name.endswith(SUMMARY) else None
+    path = file.called.with_name(file.called.name.removesuffix(SUMMARY) + RESPONSES)
+    listed = beside(file, path) if file.called.name.endswith(SUMMARY) else None
     data = None if listed is None else listed.json
     return _samples(list(json_objects(file, data, f"{path.name}: response"))) if isinstance(data, list) else []
 

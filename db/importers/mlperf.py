@@ -11,11 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar
 from db.importers.support import mlperf_files
 from db.importers.support.building import ForeignRun, Format, precision_of
-from db.importers.support.files import ForeignFile
+from db.importers.support.files import ForeignFile, read_file, stored
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
     Fields,
@@ -43,7 +44,6 @@ DEFINITIONS = {
 ACCURACY = "AccuracyOnly"
 DETAIL, LESS_DETAILED = "mlperf_log_detail.txt", ("mlperf_log_summary.txt", "result_summary.json")
 """Files of one test in a folder; the result is read from the most detailed one."""
-HEAD_BYTES = 4096
 MACHINE = (
     *("accelerator_model_name", "accelerators_per_node", "accelerator_memory_capacity", "total_accelerators"),
     *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count", "host_memory_capacity"),
@@ -148,11 +148,11 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
 
 
 def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]]) -> Iterator[ForeignRun]:
-    if file.path.name in LESS_DETAILED and (detail := file.path.with_name(DETAIL)).is_file():
-        head = b""
-        with suppress(OSError), detail.open("rb") as opened:
-            head = opened.read(HEAD_BYTES)
-        if mlperf_files.MARK.encode() in head:  # those of the first rounds have another format
+    if file.called.name in LESS_DETAILED and (detail := stored(file.called.with_name(DETAIL))) is not None:
+        is_whole = False
+        with suppress(StorageError):
+            is_whole = mlperf_files.is_detail(read_file(detail))
+        if is_whole:  # those of the first rounds have another format
             file.without_results(f"all its numbers are in {DETAIL}")
     events = Fields(file, read(file), numbers_are_text=True)
     place = mlperf_files.place_of(file.path.resolve())

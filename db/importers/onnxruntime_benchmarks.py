@@ -345,7 +345,7 @@ def is_genai(file: ForeignFile) -> bool:
 
 def read_genai(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:
-        file.give_way_to(file.path.with_suffix(".json"), is_genai)
+        file.give_way_to(file.called.with_suffix(".json"), is_genai)
         if csv_header(file, IS_HEADER):
             entries = csv_rows(file, IS_HEADER)
         else:

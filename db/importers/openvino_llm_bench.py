@@ -77,7 +77,7 @@ def recognises(file: ForeignFile) -> bool:
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:
-        file.give_way_to(file.path.with_suffix(".json"), recognises)
+        file.give_way_to(file.called.with_suffix(".json"), recognises)
         # The CSV in the form of the JSON; its rows of averages and comments are not iterations.
         of_all: dict[str, Any] = {}
         compile_time: float | None = None

@@ -32,7 +32,7 @@ from typing import Any
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Point, Requests, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, split_arguments
-from db.importers.support.files import ForeignFile
+from db.importers.support.files import ForeignFile, called_like
 from db.importers.support.load_clients import (
     CLIENT_DEFINITIONS,
     CLIENT_STATISTIC,
@@ -212,14 +212,14 @@ def _value(name: str, text: str) -> Json:
 
 
 def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
-    path, data = file.path, file.json
+    path, data = file.called, file.json
     if has_keys(data, FAILED_RUN):
         file.without_results(f"failed run of a sweep: {shortened(data['error_type'])}: {shortened(data['error'])}")
     if isinstance(data, dict) and data.get(RUN_NUMBER) == -1:
         file.without_results("warm-up of a sweep")
     if path.name.endswith(".pytorch.json"):
         file.give_way_to(path.with_name(path.name.removesuffix(".pytorch.json") + ".json"), is_serve)
-    if path.name == "summary.csv" and any(path.parent.glob("*/run=*.json")):
+    if path.name == "summary.csv" and called_like(file, "*/run=*.json"):
         file.without_results(OWN_FILES)
     loads = _served_loads(file)
     if not loads:
@@ -354,7 +354,7 @@ def read_offline(file: ForeignFile) -> Iterator[ForeignRun]:
     if data is None:
         top_fields(file)
     if isinstance(file.json, dict):
-        file.give_way_to(file.path.with_suffix(".pytorch.json"), is_offline)
+        file.give_way_to(file.called.with_suffix(".pytorch.json"), is_offline)
     fields = Fields(file, data or {})
     arguments = fields.section("arguments")
     mode: dict[str, Scalar] = {"engine": "offline"}

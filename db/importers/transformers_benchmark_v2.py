@@ -107,7 +107,7 @@ def _run(key: str, entry: Fields) -> ForeignRun:
     # The file does not name the device, but if it lists a GPU, the tool ran on it.
     gpu, gpu_gib = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
     gpu = None if gpu in NOTHING else gpu
-    named = FILE_NAME.fullmatch(entry.file.path.name)
+    named = FILE_NAME.fullmatch(entry.file.called.name)
     facts = metadata.section("benchhouse")
     setup: dict[str, Any] = {
         "device_type": "unknown" if gpu is None else "rocm" if is_amd(gpu) else "cuda",

@@ -330,6 +330,12 @@ class ForeignFile:
     left_out: dict[LeftOut, None] = field(default_factory=dict, compare=False)
     """What is not stored of the file, in the order in which it was found; shared by the file's copies."""
 
+    @property
+    def called(self) -> Path:
+        """The path without the ending .gz: files that belong together know each other by the names that the tool gave
+        them."""
+        return _called(self.path)
+
     @cached_property
     def is_duckdb(self) -> bool:
         offset, magic = DUCKDB_MAGIC
@@ -481,7 +487,8 @@ class ForeignFile:
         """Whether there is such another file of the format, which has all numbers of this one; a file of the same name
         from another tool, or a damaged one, has not."""
         try:
-            return other != self.path and is_beside(self, other) and recognises(read_file(other))
+            found = None if other == self.called else stored_beside(self, other)
+            return found is not None and recognises(read_file(found))
         except StorageError:
             return False
 
@@ -546,24 +553,46 @@ def read_file(path: Path) -> ForeignFile:
 def beside(file: ForeignFile, path: Path, folder: Path | None = None) -> ForeignFile | None:
     """Another file that completes one, from its folder or the `folder` of both; None without it, and for one that
     cannot be read, which is named as left out."""
-    if not is_beside(file, path, folder):
+    found = stored_beside(file, path, folder)
+    if found is None:
         return None
     try:
-        return read_file(path)
+        return read_file(found)
     except StorageError as error:
-        file.leave_out(path.name, f"not read: {first_line(error).removeprefix(f'{path}: ')}")
+        file.leave_out(found.name, f"not read: {first_line(error).removeprefix(f'{found}: ')}")
         return None
 
 
-def is_beside(file: ForeignFile, path: Path, folder: Path | None = None) -> bool:
-    """Whether there is such another file. The standard input has no folder. What lies outside, by a link or by a name
-    in a table, is named and not read: it may be any file of the user, and would be stored."""
-    if file.path == Path("-") or not path.is_file():
-        return False
-    if path.resolve().is_relative_to((folder or file.path.parent).resolve()):
-        return True
-    file.leave_out(str(path), "not read, since it is not in the folder of the file")
-    return False
+def stored_beside(file: ForeignFile, path: Path, folder: Path | None = None) -> Path | None:
+    """Where such another file is stored; None without it. The standard input has no folder. What lies outside, by a
+    link or by a name in a table, is named and not read: it may be any file of the user, and would be stored."""
+    found = None if file.path == Path("-") else stored(path)
+    if found is None or found.resolve().is_relative_to((folder or file.path.parent).resolve()):
+        return found
+    file.leave_out(str(found), "not read, since it is not in the folder of the file")
+    return None
+
+
+PACKED = ".gz"
+
+
+def _called(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix == PACKED else path
+
+
+def stored(path: Path) -> Path | None:
+    """The file that is called so, or else its gzipped one; None without either."""
+    return next((one for one in (path, path.with_name(f"{path.name}{PACKED}")) if os.path.isfile(one)), None)
+
+
+def called_like(file: ForeignFile, *patterns: str, folder: Path | None = None) -> list[Path]:
+    """What the files in the file's folder, or in another one, are called, gzipped ones among them, that match one of
+    the patterns. The standard input has no folder."""
+    if file.path == Path("-"):
+        return []
+    places = [f"{pattern}{ending}" for pattern in patterns for ending in ("", PACKED)]
+    found = (path for place in places for path in (folder or file.path.parent).glob(place))
+    return sorted({_called(path) for path in found})
 
 
 def importers() -> tuple[Format, ...]:

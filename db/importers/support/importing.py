@@ -348,7 +348,7 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
         reason = f"{path}: a run file of this program: load it with {as_typed('setup')} --ingest"
         return Imported(path=path, state="refused" if is_named else "unknown", reason=reason), None
     if format_name is None and not is_named and not recognising(file):
-        is_broken = file.json_problem is not None and path.suffix == ".json"
+        is_broken = file.json_problem is not None and file.called.suffix == ".json"
         reason = file.json_problem or file.description
         return Imported(path=path, state="refused" if is_broken else "unknown", reason=reason), None
     found = importers_for(file, format_name)

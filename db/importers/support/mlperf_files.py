@@ -13,7 +13,7 @@ from typing import Any
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json
-from db.importers.support.files import ForeignFile, beside
+from db.importers.support.files import ForeignFile, beside, called_like, stored
 from db.importers.support.reading import Fields, has_keys, shortened
 
 MODELS: dict[str, tuple[Family | None, str]] = {
@@ -79,7 +79,7 @@ class Place:
         if self.root is None or self.division is None or self.submitter is None or name is None or "/" in name:
             return None
         path = self.root / self.division / self.submitter / "systems" / f"{name}.json"
-        return path if path.is_file() else None
+        return path if stored(path) else None
 
 
 def place_of(path: Path) -> Place:
@@ -109,7 +109,7 @@ def measurement_fields(file: ForeignFile, place: Place) -> Fields:
     own = place.root / str(place.division) / str(place.submitter)
     inside = (str(place.system), place.model, place.scenario)
     folders = [own.joinpath(kind, *inside) for kind in ("results", "measurements")]
-    paths = [path for folder in folders for path in sorted(folder.glob("*.json"))]
+    paths = [path for folder in folders for path in called_like(file, "*.json", folder=folder)]
     described = (one for path in paths if (one := beside(file, path, place.root)) is not None)
     found = (one.json for one in described if has_keys(one.json, MEASUREMENT))
     return Fields(file, next(found, {}), "measurements", numbers_are_text=True)

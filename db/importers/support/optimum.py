@@ -19,7 +19,7 @@ from typing import Any
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
-from db.importers.support.files import ForeignFile, beside
+from db.importers.support.files import ForeignFile, beside, stored
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.reading import Fields, csv_rows, has_keys, parsed_number, put_at, understood, yaml_object
 
@@ -109,22 +109,22 @@ def is_printed(file: ForeignFile) -> bool:
 
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
     """The configuration file in the folder of a report; hydra_config.yaml in the first versions."""
-    hydra = beside(file, file.path.with_name(OLD_CONFIG)) if file.json is None else None
+    hydra = beside(file, file.called.with_name(OLD_CONFIG)) if file.json is None else None
     if hydra is not None:
         return _old_config(yaml_object(hydra))
-    is_report_file = file.path.stem.endswith("report")
-    stem = file.path.stem.removesuffix("report") if is_report_file else f"{file.path.stem}_"
-    data = _json_of(file, file.path.with_name(f"{stem}config.json")) if is_report_file or is_printed(file) else None
+    is_report_file = file.called.stem.endswith("report")
+    stem = file.called.stem.removesuffix("report") if is_report_file else f"{file.called.stem}_"
+    data = _json_of(file, file.called.with_name(f"{stem}config.json")) if is_report_file or is_printed(file) else None
     return data if is_config(data) else None
 
 
 def is_in_sibling_file(file: ForeignFile, report: Fields) -> bool:
     """Whether another file in the folder has the same latencies: the whole benchmark's, or the JSON of a CSV or of a
     printed report."""
-    stem = file.path.stem.removesuffix("_report")
-    names = {f"{stem}.json", f"{file.path.stem}.json"} - {file.path.name}
-    names |= {f"{stem}_report.json"} if file.path.suffix != ".json" else set()
-    siblings = [path for path in (file.path.with_name(name) for name in sorted(names)) if path.is_file()]
+    stem = file.called.stem.removesuffix("_report")
+    names = {f"{stem}.json", f"{file.called.stem}.json"} - {file.called.name}
+    names |= {f"{stem}_report.json"} if file.called.suffix != ".json" else set()
+    siblings = [path for path in (file.called.with_name(name) for name in sorted(names)) if stored(path)]
     own = {name: report.peek(name) for name in report} if siblings else {}
     data = [_json_of(file, path) for path in siblings]
     others = [one["report"] if is_complete(one) else one if is_report(one) else None for one in data]

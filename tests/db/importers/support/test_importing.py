@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -294,3 +295,30 @@ def test_a_file_that_cannot_be_read_takes_no_file_beside_it_with_it(folder, name
     outcome = imported(tmp_path / name, stored)
     assert (outcome.state, bool(stored)) == ("imported", True)
     assert any(one.startswith(f"{Path(other).name}: ") for one in outcome.left_out), outcome.left_out
+
+
+def test_gzipped_files_are_understood_as_the_files_are_together_with_those_beside_them(tmp_path):
+    plain, packed = tmp_path / "plain", tmp_path / "packed"
+    shutil.copytree(FIXTURES / "imports", plain / "imports")
+    shutil.copytree(FIXTURES / "import_folders", plain / "import_folders")
+    (plain / "broken.json").write_text('{"a": 1')
+    shutil.copytree(plain, packed)
+    for path in [path for path in packed.rglob("*") if path.is_file()]:
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        os.utime(f"{path}.gz", ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+        path.unlink()
+
+    def understood(root):
+        runs = []
+
+        def store(files):
+            runs.extend((file.source_sha256, file.runs) for file in files)
+            return [1 for _ in files]
+
+        outcomes = import_files(files_in([root]), None, GivenValues(), store)
+        states = {str(one.path.relative_to(root)).removesuffix(".gz"): (one.state, one.format) for one in outcomes}
+        return states, dict(runs)
+
+    (states, runs), (states_of_plain, runs_of_plain) = understood(packed), understood(plain)
+    assert states == states_of_plain
+    assert runs == runs_of_plain
