@@ -144,7 +144,8 @@ def holds(result: Result) -> bool | None:
 
 
 def requests_of(level: Result) -> int:
-    """The number of its requests in all repetitions; that of one, which is the metric, if they are not stored."""
+    """The number of its requests in all repetitions; the metric, which earlier versions have of one, if they are not
+    stored."""
     return max(sum(map(len, level.requests)), int(level.metrics.get("requests_sent", 0)))
 
 

@@ -6,15 +6,16 @@ request waited for slow predecessors, and hide stalls from all percentiles (coor
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.doubts import doubt, failed_requests
+from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import (
     LATE,
@@ -71,6 +72,8 @@ MOST_AT_ONCE = 0.1
 """Maximum share of responses that may arrive in a single chunk although they have several tokens."""
 TOTALS = ("requests_per_sec", "output_tokens_per_sec", "goodput_requests_per_sec")
 """Rates that are also stored from the first start to the last end, with the prefix "total_"."""
+RATES = (*TOTALS, *(f"total_{name}" for name in TOTALS), "input_tokens_per_sec", "goodput_tokens_per_sec")
+"""Rates of a level that are means over its repetitions."""
 CORRELATED = f"{TOO_FEW_SAMPLES}: requests share a queue, and an interval needs many times its correlation"
 GOODPUT = ("goodput_requests_per_sec", "goodput_share", "goodput_tokens_per_sec")
 OF_MEDIAN = ("latency", "time_to_first_token", "time_per_output_token")
@@ -184,11 +187,13 @@ def result_of(
         for repetition in repetitions
     ]
     made = summarise(uuid7(), point, measured, ())
-    metrics = dict(made.metrics)
-    for column, name in LOAD_RATES.items():
-        if values := [measurement.metrics[name] for measurement in measured if name in measurement.metrics]:
-            metrics[column] = median(values)
+    done = tuple(repetition for repetition in repetitions if isinstance(repetition, Requests))
+    metrics = {**made.metrics, **_of_all(done, measured)}
+    metrics |= {column: metrics.pop(name) for column, name in LOAD_RATES.items() if name in metrics}
     missing = {name: why for name, why in made.missing.items() if name not in metrics}
+    if (why_not := why_unknown(done, limits)) is not None:
+        metrics = {name: value for name, value in metrics.items() if name not in GOODPUT}
+        missing |= dict.fromkeys(GOODPUT, f"{NOT_SUPPORTED}: {why_not}")
     ok = [measurement.metrics for measurement in measured if measurement.status == "ok"]
     if made.ci_scope == "within":
         # Intervals of the medians that allow for the correlation of requests; of several repetitions, all of each.
@@ -203,25 +208,48 @@ def result_of(
         if not all(name in each for each in ok):  # the value is of all repetitions
             del metrics[name]
             missing[name] = CORRELATED
-    done = tuple(repetition for repetition in repetitions if isinstance(repetition, Requests))
     about_level: dict[str, Json] = {**facts, **({"is_at_once": True} if level.is_at_once else {})}
     if limits and traffic.required_share != LEAST_GOOD:
         about_level[REQUIRED] = traffic.required_share
     if limits and any(one.kind == LATE for one in made.doubts):
-        about_level[SHARE_IN_TIME] = max(share_in_time(requests, limits) for requests in done)
-    extra = dict(made.extra)
+        in_time = math.fsum(len(requests) * share_in_time(requests, limits) for requests in done)
+        about_level[SHARE_IN_TIME] = in_time / max(sum(map(len, done)), 1)
+    extra, doubts = dict(made.extra), made.doubts
     if made.status == "failed" and done:  # what is known of a level without any success
-        sent = median(map(len, done))
-        metrics |= {"requests_sent": sent, "requests_failed": sent, **({"goodput_share": 0.0} if limits else {})}
         extra["custom_metrics"] = {name: {"unit": _unit(name), "better": _better(name)} for name in metrics}
+    elif kinds := _kinds(done):
+        share = metrics["requests_failed"] / metrics["requests_sent"]
+        doubts = (*doubts, failed_requests(share, failed_share=share, **kinds))
     return replace(
         made,
+        doubts=doubts,
+        validity=validity(doubts) if made.status == "ok" else made.validity,
         metrics=metrics,
         missing=missing,
         ci_scope=made.ci_scope if "latency_ci_low_ms" in metrics else None,
         requests=done,
         extra={**extra, "load": about_level},
     )
+
+
+def _of_all(done: Sequence[Requests], measured: Sequence[Measurement]) -> dict[str, float]:
+    """The numbers and shares of all requests of a level, and its mean rates, which are 0 in a repetition without a
+    success: a median would leave out what fails, or misses the limits, in fewer than half of the repetitions."""
+    if not done:
+        return {}
+    met = [one for requests in done for one in requests.meets_limits]
+    found: dict[str, float] = {
+        "requests_sent": len(met),
+        "requests_failed": sum(error is not None for requests in done for error in requests.error),
+    }
+    if None not in met:
+        found["goodput_share"] = met.count(True) / max(len(met), 1)
+    launches = {requests.launch for requests in done}
+    nothing = [0.0 for one in measured if one.status == "failed" and one.launch in launches]
+    for name in RATES:
+        if known := [one.metrics[name] for one in measured if name in one.metrics]:
+            found[name] = fmean([*known, *nothing])
+    return found
 
 
 def _measurement(
@@ -241,7 +269,7 @@ def _measurement(
     series = whole.of_queries(samples)
     of_launch: dict[str, Any] = {"launch": requests.launch, "started_at": requests.started_at}
     if not series.latency:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds(requests).items())
+        kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds([requests]).items())
         why = f"none of {len(requests)} requests succeeded: {kinds}"
         if (first := next(filter(None, requests.detail), None)) is not None:
             why += f": {first}"
@@ -384,10 +412,6 @@ def about(
     if not any(requests.turn) and is_window_expected:
         is_growing = any(one.kind == "over_saturated" for one in saturated)
         found += about_window(window, level, is_growing=is_growing, is_varying=is_varying)
-    kinds = _kinds(requests)
-    if kinds:
-        share = sum(error is not None for error in requests.error) / len(requests)
-        found.append(failed_requests(share, failed_share=share, **kinds))
     pairs = [
         (cached, total)
         for cached, total in zip(requests.cached_tokens, requests.tokens_in, strict=True)
@@ -458,9 +482,10 @@ def _other_input_length(requests: Requests, traffic: Traffic) -> Sequence[Doubt]
     return (doubt("other_input_length", asked=asked, tokens=tokens),)
 
 
-def _kinds(requests: Requests) -> dict[str, Json]:
+def _kinds(repetitions: Sequence[Requests]) -> dict[str, Json]:
     """Number of failed requests by kind of error, the most frequent first."""
-    return dict(Counter(sorted(kind for kind in requests.error if kind is not None)).most_common())
+    kinds = (kind for requests in repetitions for kind in requests.error if kind is not None)
+    return dict(Counter(sorted(kinds)).most_common())
 
 
 def _unit(name: str) -> str:

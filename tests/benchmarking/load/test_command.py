@@ -790,7 +790,7 @@ def test_the_requests_of_all_repetitions_tell_whether_a_level_passes(stored):
         if isinstance(value, tuple)
     }
     fifty = replace(level.requests[0], **columns)
-    metrics = {**level.metrics, "requests_sent": 50.0}  # as all metrics, the median of the repetitions
+    metrics = {**level.metrics, "requests_sent": 50.0}  # that of one repetition, as earlier versions stored it
     repeated = replace(level, requests=(fifty,) * 3, launches=3, metrics=metrics)
     assert curve.limits_outcome([repeated], "missed").exit_code == 0
     single = replace(repeated, requests=repeated.requests[:1], launches=1)

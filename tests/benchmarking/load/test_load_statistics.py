@@ -24,7 +24,7 @@ from benchmarking.core.load_doubts import (
 )
 from benchmarking.core.records import Point, Result
 from benchmarking.core.sample_statistics import percentile_intervals
-from benchmarking.load.curve import SearchInterrupted, holds, search
+from benchmarking.load.curve import SearchInterrupted, holds, limits_outcome, search
 from benchmarking.load.generator import Level
 from benchmarking.load.load_statistics import Look, Posterior
 from benchmarking.load.results import result_of
@@ -478,6 +478,27 @@ def test_a_percentile_of_several_repetitions_has_an_interval_only_if_each_has_on
     both = result_of(TRAFFIC, level, [long, short])
     assert name not in both.metrics
     assert both.missing[name].startswith("too_few_samples")
+
+
+@pytest.mark.parametrize("fault", ["failed", "slow"])
+def test_the_requests_of_all_repetitions_count_also_where_one_has_none_within_the_limits(fault):
+    """A median over the repetitions had neither in it: 100 % within the limits, no failures."""
+    starts, level, limits = np.arange(100) / 20, Level(rate=20.0, number=100), {"e2e": 500.0}
+    good = requests_of(starts, starts + 0.02, 500.0)
+    other = requests_of(starts, starts + (5.0 if fault == "slow" else math.nan), 500.0)
+    repetitions = [replace(one, launch=place) for place, one in enumerate((good, other, good))]
+    result = result_of(TRAFFIC, level, repetitions, limits=limits)
+    assert result.status == "ok"
+    assert result.metrics["goodput_share"] == pytest.approx(2 / 3)
+    assert result.metrics["requests_sent"] == 300
+    assert result.metrics["requests_failed"] == (100 if fault == "failed" else 0)
+    whole = result_of(TRAFFIC, level, [good], limits=limits).metrics
+    assert result.metrics["goodput_requests_per_sec"] == pytest.approx(2 / 3 * whole["goodput_requests_per_sec"])
+    assert not whole.keys() - result.metrics.keys()
+    of_failures = [one.evidence for one in result.doubts if one.kind == "failed_requests"]
+    assert of_failures == [{"failed_share": pytest.approx(1 / 3), "http_429": 100}] * (fault == "failed")
+    outcome = limits_outcome([result], "missed")
+    assert (outcome.exit_code, outcome.text) == (1, "--fail-on missed: failed: the limits were missed at 1 of 1 level")
 
 
 def test_levels_of_one_rate_have_fresh_arrivals_at_exactly_that_rate():
