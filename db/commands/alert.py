@@ -213,8 +213,10 @@ def _point(row: Mapping[str, Any]) -> str:
 
 
 def _commits(row: Mapping[str, Any]) -> str:
-    """The last good commit and the first bad one: "1f0c2ab..9be4410"."""
+    """The last good commit and the first bad one: "1f0c2ab..9be4410"; "1f0c2ab, unchanged" if they are the same."""
     first, last = ((row[name] or "")[:7] for name in ("first_commit", "last_commit"))
+    if first and row["first_commit"] == row["last_commit"]:
+        return f"{first}, unchanged"
     return f"{first}..{last}" if first or last else "-"
 
 

@@ -143,7 +143,7 @@ def _trend_json(one: WorseTrend) -> dict[str, Any]:
         "relative_change": one.trend.change,
         "change_per_run": one.trend.per_run,
         "runs": one.trend.runs,
-        "since": one.first.history_time.isoformat(),
+        "since": one.since.isoformat(),
         "result_id": one.newest.result_id,
     }
 

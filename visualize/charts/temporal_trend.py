@@ -65,7 +65,7 @@ CHANGES_AT, FLAGS_AT = 0.96, 0.885
 """Heights of the texts of changes and of flags, above all points (`close_axis`), as shares of a panel."""
 MOST_LISTED, MOST_TRENDS = 6, 3
 """Maximum versions and user notes, and slow trends, in the caption."""
-ORDER = "by commit time, or by run time without a commit"
+ORDER = "by commit time, or by run time if there is no commit or only one"
 UNCHANGED = "Line: median level; no lasting change detected"
 SEGMENTS = "Steps: median level between changes; dashed lines: changes."
 
@@ -121,7 +121,10 @@ class TemporalTrend(ChartPlugin):
             **bounds,
         )
         rows = warehouse.query(sql, [*ids, *selected.values]).dicts()
-        nothing: Row = {"is_searched": False, **dict.fromkeys(("segment", "level", "change", "change_state", "trend"))}
+        nothing: Row = {
+            "is_searched": False,
+            **dict.fromkeys(("segment", "level", "change", "change_state", "since", "trend")),
+        }
         notes = _notes(warehouse, rows)
         return [
             drawable(
@@ -132,7 +135,7 @@ class TemporalTrend(ChartPlugin):
 
     def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
         several = [runs for _, runs in grouped(members, ("series_id",)) if len(runs) > 1]
-        series = [runs for runs in several if len({row[_time_of(runs)] for row in runs}) > 1]
+        series = [runs for runs in several if len({row[time_of(runs)] for row in runs}) > 1]
         if series:
             return trend_figure(key, series)
         what = f"{words.metric_name(members[0]['metric'])} over time: {key['model_id']}"
@@ -145,7 +148,7 @@ def _levels(history: History) -> dict[str, dict[str, Any]]:
     series has enough runs to be searched for changes, and its trend."""
     from db.analysis.history.histories import LEAST_RUNS
 
-    changes = {change.first_changed.result_id: change.change for change in history.change_points}
+    changes = {change.first_changed.result_id: change for change in history.change_points}
     segments: list[list[str]] = [[]]
     for point in history.points:
         if point.result_id in changes and segments[-1]:
@@ -155,12 +158,14 @@ def _levels(history: History) -> dict[str, dict[str, Any]]:
     levels = {}
     for number, segment in enumerate(segments):
         for result in segment:
-            change = changes.get(result)
+            found = changes.get(result)
+            change = found.change if found else None
             levels[result] = {
                 "segment": number,
                 "level": median(values[name] for name in segment),
                 "change": change.relative_change if change else None,
                 "change_state": change.state if change else None,
+                "since": found.since if found else None,
                 "is_searched": history.runs >= LEAST_RUNS,
                 "trend": history.trend,
             }
@@ -215,8 +220,7 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     if len(shown) == 1 and confirmed:
         last = confirmed[-1]
         verb = "rose" if last["change"] > 0 else "fell"
-        day = last["history_time"].date().isoformat()
-        title = f"{key['model_id']}: {name} {verb} by {abs(last['change']):.1%} on {day}"
+        title = f"{key['model_id']}: {name} {verb} by {abs(last['change']):.1%} on {last['since']:%Y-%m-%d}"
     elif len(shown) == 1 and (trend := _trend(shown[0])) is not None:
         verb = "rises" if trend.change > 0 else "falls"
         title = f"{key['model_id']}: {name} {verb} slowly, by {abs(trend.change):.1%} over {trend.runs} runs"
@@ -237,7 +241,7 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
         columns_of_table=("series", "time (UTC)", "commit", words.metric_title(drawn[0]["metric"], ", "), "state"),
         rows=tuple(
             (
-                title, f"{row[_time_of(rows)]:%Y-%m-%d %H:%M}", (row["git_commit"] or "-")[:10], row["value"],
+                title, f"{row[time_of(rows)]:%Y-%m-%d %H:%M}", (row["git_commit"] or "-")[:10], row["value"],
                 row["validity"],
             )
             for title, rows in zip(titles, shown, strict=True)
@@ -267,14 +271,15 @@ def _trend(rows: Sequence[Row]) -> Trend | None:
 def _panel(rows: Sequence[Row], title: str, listed: list[str]) -> Panel:
     """Runs, levels and changes of a series. Versions and notes are appended to `listed`, and marked by number or
     letter."""
-    times = [seconds_of(row[_time_of(rows)]) for row in rows]
+    shown_time = time_of(rows)
+    times = [seconds_of(row[shown_time]) for row in rows]
     place = rows[-1]["device_place"] % len(COLOURS)
     runs = Line(
         label="", role="run", colour=place, shape=0, dashes=None, size=4.5, has_bands=False,
         marks=tuple(
             mark(
                 row, time, row["value"], low=row["low"], high=row["high"],
-                named=lambda row: f"{row['history_time']:%Y-%m-%d %H:%M}, commit {(row['git_commit'] or 'none')[:10]}",
+                named=lambda row: f"{row[shown_time]:%Y-%m-%d %H:%M}, commit {(row['git_commit'] or 'none')[:10]}",
             )
             for time, row in zip(times, rows, strict=True)
         ),
@@ -315,7 +320,7 @@ def _panel(rows: Sequence[Row], title: str, listed: list[str]) -> Panel:
     return Panel(x=time_axis(times), y=y, elements=tuple(elements), title=title, height_in=PANEL_IN)
 
 
-def _time_of(rows: Sequence[Row]) -> str:
+def time_of(rows: Sequence[Row]) -> str:
     """The time column of a series: the start of its runs if all have the same commit."""
     return "history_time" if len({row["history_time"] for row in rows}) > 1 else "started_at"
 

@@ -56,14 +56,16 @@ WHERE alert.metric = $metric AND alert.triage IN (SELECT unnest($triages))
         alert.change_point_id = $change_point_id
         OR (alert.series_id = $series_id AND (
             list_contains(CAST((alert.parameters->'$.results') AS VARCHAR[]), $result_id)
-            OR alert.first_commit = $first_commit
+            OR (alert.first_commit = $first_commit AND alert.first_commit IS DISTINCT FROM alert.last_commit
+                AND $first_commit IS DISTINCT FROM $last_commit)
             OR greatest(good.n, found.good) <= least(bad.n, found.bad)
         ))
     )
 ORDER BY alert.created_at, alert.alert_id LIMIT 1
 """
 """The alert about a change. One change has one alert, whoever finds it: alerts with the same series, metric and
-direction are about the same change if the runs between which it lies (last good, first bad) overlap."""
+direction are about the same change if the runs between which it lies (last good, first bad) overlap, or if both lie
+after the same commit (two changes among the runs of one commit do not)."""
 INSERT = """
 INSERT INTO alerts BY NAME SELECT
     $alert_id AS alert_id, $series_id AS series_id, $metric AS metric, $first_commit AS first_commit,
@@ -244,7 +246,7 @@ def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, no
 
 def _same_change(connection: Any, row: Mapping[str, Any], triages: Sequence[str]) -> dict[str, Any] | None:
     """The alert with one of these triages about the change of a new alert's row, if any."""
-    columns = ("series_id", "metric", "relative_change", "result_id", "change_point_id", "first_commit")
+    columns = ("series_id", "metric", "relative_change", "result_id", "change_point_id", "first_commit", "last_commit")
     values = {**{name: row[name] for name in columns}, "last_good": json.loads(row["parameters"])["last_good"]}
     found = connection.execute(SAME_CHANGE, {**values, "triages": list(triages)}).fetchone()
     return None if found is None else {"alert_id": str(found[0]), "parameters": json.loads(found[1])}
@@ -361,6 +363,7 @@ def has_alert(warehouse: Warehouse, series_id: str, metric: str, change: ChangeP
         "result_id": first,
         "change_point_id": change_point_id(metric, first),
         "first_commit": last_good.git_commit,
+        "last_commit": change.first_changed.git_commit,
         "parameters": json.dumps({"last_good": last_good.result_id}),
     }
     with warehouse.cursor() as cursor:

@@ -104,6 +104,10 @@ SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
 MODES = (
     f"SELECT run_id, runtime_mode, {', '.join(SETTING_COLUMNS)} FROM benchmark_runs WHERE run_id IN (SELECT unnest(?))"
 )
+STARTS = """
+SELECT result_id, started_at AS last_good_started_at FROM benchmark_results JOIN benchmark_runs USING (run_id)
+WHERE result_id IN (SELECT unnest(?))
+"""
 BASELINE_RUNS = 10
 """Number of earlier runs whose median a session's value is compared with."""
 SERIES_OF_SESSIONS = "SELECT DISTINCT series_id FROM all_results WHERE list_contains($sessions::VARCHAR[], session_id)"
@@ -289,6 +293,9 @@ class Regression:
     change_point_id: str
     history_time: datetime
     last_good_time: datetime | None
+    started_at: datetime
+    """Start of the first changed run, UTC."""
+    last_good_started_at: datetime | None
     model_id: str
     device: str
     device_name: str | None
@@ -311,6 +318,16 @@ class Regression:
     common_shift: CommonShift | None = None
     """The common change in the session of the first changed result, which suggests the environment; or None."""
 
+    @property
+    def is_within_commit(self) -> bool:
+        """Whether the runs around the change have the same commit, or none, so that no commit is to blame."""
+        return self.last_good_commit == self.first_bad_commit
+
+    @property
+    def since(self) -> datetime:
+        """The time of the first changed commit, or of the run if no commit changed."""
+        return self.started_at if self.is_within_commit else self.history_time
+
 
 def regressions(
     warehouse: Warehouse, metrics: Sequence[Metric], *, dates: Selection = EVERYTHING, selection: Selection = EVERYTHING
@@ -329,6 +346,9 @@ def regressions(
     shifts = common_shifts(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
     runs = sorted({row["run_id"] for row in rows})
     modes = {row["run_id"]: row for row in warehouse.query(MODES, [runs]).dicts()} if runs else {}
+    good = [row["last_good_result_id"] for row in rows]
+    starts = {row["result_id"]: row for row in warehouse.query(STARTS, [good]).dicts()} if rows else {}
+    unknown = {"last_good_started_at": None}
     names = [field.name for field in fields(Regression) if field.name not in ("metric", "point", "common_shift")]
     return tuple(
         Regression(
@@ -337,7 +357,10 @@ def regressions(
             point=Point.from_columns(row),
             common_shift=shifts.get((row["metric"], row["hardware_id"], row["session_id"])),
         )
-        for row in with_words([{**row, **modes[row["run_id"]]} for row in rows], warehouse)
+        for row in with_words(
+            [{**modes[row["run_id"]], **starts.get(row["last_good_result_id"], unknown), **row} for row in rows],
+            warehouse,
+        )
     )
 
 

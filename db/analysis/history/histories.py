@@ -62,7 +62,7 @@ SELECT count(*) FILTER (WHERE fit < {LEAST_RUNS}) AS short, count(*) AS series F
 NEWEST_COLUMNS = (*SUBJECTS, "run_id", "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
-    series_id, result_id, run_id, session_id, history_time, git_commit, {{value}} AS value,
+    series_id, result_id, run_id, session_id, history_time, started_at, git_commit, {{value}} AS value,
     coalesce(({{condition}}), FALSE) AS is_selected
 FROM all_results
 WHERE {FIT_RESULTS} AND list_contains(?::VARCHAR[], series_id)
@@ -80,6 +80,8 @@ class HistoryPoint:
     session_id: str
     history_time: datetime
     """Time of the commit, or start of the run without one, UTC."""
+    started_at: datetime
+    """Start of the run, UTC."""
     git_commit: str | None
     value: float
     """In the metric's unit."""
@@ -92,6 +94,11 @@ class ChangePoint:
     change: Change
     last_good: HistoryPoint
     first_changed: HistoryPoint
+
+    @property
+    def since(self) -> datetime:
+        """The time of the first changed commit, or of the run if no commit changed."""
+        return _start(self.first_changed, self.last_good)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +166,16 @@ class WorseTrend:
     """The first and the newest run of the trend."""
     newest: HistoryPoint
 
+    @property
+    def since(self) -> datetime:
+        """The time of its first commit, or of its first run if no commit changed."""
+        return _start(self.first, self.newest)
+
+
+def _start(first: HistoryPoint, other: HistoryPoint) -> datetime:
+    """The time of the first point's commit; of its run if it has none, or the other's."""
+    return first.started_at if first.git_commit == other.git_commit else first.history_time
+
 
 def worse_trends(
     warehouse: Warehouse, metrics: Sequence[Metric], selection: Selection, dates: Selection = EVERYTHING
@@ -217,7 +234,7 @@ def _series_with_runs(
 
 
 def _point(row: Mapping[str, Any]) -> HistoryPoint:
-    names = ("result_id", "run_id", "session_id", "history_time", "git_commit", "value")
+    names = ("result_id", "run_id", "session_id", "history_time", "started_at", "git_commit", "value")
     return HistoryPoint(**{name: row[name] for name in names})
 
 

@@ -19,6 +19,8 @@ from db.values import SETTINGS, heading, percent_change
 
 PERCENTILE = re.compile(r"_p9\d_")
 ENVIRONMENT = "environment?"
+SAME_COMMIT = "same commit"
+DATE = "the first changed commit's, or the first changed run's if no commit changed"
 SUSPECTED = "suspected: first found with the newest run; the next run of its series confirms or withdraws it"
 EXCURSION = (
     "back again: an alert of benchhouse check, of which less than half is left since; up to "
@@ -90,7 +92,7 @@ def histories_text(
     left_out = sum(history.left_out for history in histories)
     notes = []
     if changes:
-        notes.append(f"{counted(len(changes), 'change')}; each date is the first changed run's")
+        notes.append(f"{counted(len(changes), 'change')}; each date is {DATE}")
     if any(change.state == "suspected" for change in changes):
         notes.append(SUSPECTED)
     if {one["series_id"] for one in excursions} & {history.series_id for history in histories}:
@@ -112,10 +114,11 @@ def trend_text(trend: Trend) -> str:
 def change_text(change_point: ChangePoint) -> str:
     """ "+10.2% 2026-03-01 1a2b3c4d5e confirmed" """
     commit = change_point.first_changed.git_commit
+    is_same = commit is not None and commit == change_point.last_good.git_commit
     words = (
         percent_change(change_point.change.relative_change),
-        f"{change_point.first_changed.history_time:%Y-%m-%d}",
-        *((commit[:COMMIT_LETTERS],) if commit else ()),
+        f"{change_point.since:%Y-%m-%d}",
+        *((SAME_COMMIT if is_same else commit[:COMMIT_LETTERS],) if commit else ()),
         change_point.change.state,
     )
     return " ".join(words)
@@ -146,7 +149,7 @@ def _trend_notes(trends: Sequence[WorseTrend]) -> list[str]:
     lines = [
         f"trend: {', '.join(filter(None, trend.subject.values()))}, {trend.point.label}: {trend.metric.column} "
         f"{trend.trend.per_run:+.2%} a run, {percent_change(trend.trend.change)} over {trend.trend.runs} runs since "
-        f"{trend.first.history_time:%Y-%m-%d}"
+        f"{trend.since:%Y-%m-%d}"
         for trend in trends[:MOST_TRENDS]
     ]
     lines += [f"trend: {len(trends) - MOST_TRENDS} more series"] if len(trends) > MOST_TRENDS else []
@@ -177,7 +180,7 @@ def _table(regressions: Sequence[Regression], page: Page = PLAIN) -> Table:
         *(metrics if _differs(regressions, "metric") else []),
         *(Column[Regression](heading=heading(name), text=attrgetter(name)) for name in several),
         Column(heading="point", text=lambda one: one.point.label),
-        Column(heading="since", text=lambda one: f"{one.history_time:%Y-%m-%d}"),
+        Column(heading="since", text=lambda one: f"{one.since:%Y-%m-%d}"),
         Column(heading="between", text=_commit_range),
         Column(
             heading="state",
@@ -190,10 +193,10 @@ def _table(regressions: Sequence[Regression], page: Page = PLAIN) -> Table:
 
 
 def _commit_range(one: Regression) -> str:
-    """ "1a2b3c4d5e..6f7a8b9c0d", a range for git log; the times of the two runs if none of them has a commit."""
-    if one.last_good_commit is None and one.first_bad_commit is None:
-        start = NOTHING if one.last_good_time is None else f"{one.last_good_time:%Y-%m-%d %H:%M}"
-        return f"{start} .. {one.history_time:%Y-%m-%d %H:%M}"
+    """ "1a2b3c4d5e..6f7a8b9c0d", a range for git log; the times of the two runs if no commit changed."""
+    if one.is_within_commit:
+        start = NOTHING if one.last_good_started_at is None else f"{one.last_good_started_at:%Y-%m-%d %H:%M}"
+        return f"{start} .. {one.started_at:%Y-%m-%d %H:%M}"
     return "..".join((commit or NOTHING)[:COMMIT_LETTERS] for commit in (one.last_good_commit, one.first_bad_commit))
 
 
@@ -207,11 +210,12 @@ def _change_now(one: Regression) -> str:
 def _regression_notes(regressions: Sequence[Regression]) -> list[str]:
     if not regressions:
         return []
-    has_commits = any(regression.last_good_commit or regression.first_bad_commit for regression in regressions)
-    ends = (
-        "first commit, up to and including the second" if has_commits else "first run, up to and including the second"
-    )
-    lines = [f"{counted(len(regressions), 'regression')}; the cause lies after the {ends}"]
+    ends = {"run" if regression.is_within_commit else "commit" for regression in regressions}
+    end = " or ".join(sorted(ends))
+    lines = [
+        f"{counted(len(regressions), 'regression')}; the cause lies after the first {end}, up to and including the "
+        "second"
+    ]
     if any(regression.state == "suspected" for regression in regressions):
         lines.append(SUSPECTED)
     shifts = {

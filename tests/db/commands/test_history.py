@@ -382,3 +382,33 @@ def test_regressions_name_a_slow_trend_and_blame_no_commit(tmp_path, empty_datab
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["changes"], shown["trend"]["runs"]) == ([], 40)
     assert shown["trend"]["per_run"] == pytest.approx(0.003, rel=0.02)
+
+
+def test_a_change_between_runs_of_one_commit_has_the_date_of_the_run_and_no_commit_to_blame(asked, filled):
+    with Warehouse.open(filled) as warehouse, warehouse.transaction() as connection:
+        connection.execute("UPDATE benchmark_runs SET git_commit = repeat('a', 40), git_commit_time = '2025-06-01'")
+    _, out, _ = asked("history", "model=bert")
+    assert "+20.0% 2026-01-13 same commit confirmed" in out
+    assert "each date is the first changed commit's, or the first changed run's if no commit changed" in out
+    _, out, _ = asked("regressions", "model=bert")
+    words = " ".join(out.split())
+    assert "2026-01-13 2026-01-12 00:00 .. 2026-01-13" in words
+    assert "the cause lies after the first run, up to and including the second" in words
+    assert "aaaa" not in out
+    asked("alert", "raise", "model=bert")
+    _, out, _ = asked("alert", "list", "model=bert")
+    assert "aaaaaaa, unchanged" in " ".join(out.split())
+
+
+def test_a_second_regression_of_an_unchanged_commit_has_an_alert_of_its_own(
+    tmp_path, empty_database, write_history, capsys
+):
+    path = str(shutil.copy2(empty_database, tmp_path / "twice.duckdb"))
+    with Warehouse.open(path) as warehouse:
+        write_history(warehouse, [*QUIET, *WORSE, *(value * 1.5 for value in QUIET)], model_id="bert")
+        with warehouse.transaction() as connection:
+            connection.execute("UPDATE benchmark_runs SET git_commit = repeat('a', 40), git_commit_time = '2025-06-01'")
+    for _ in range(2):
+        assert main(["alert", "raise", "--db-path", path]) == 0
+    capsys.readouterr()
+    assert len(rows(path, "SELECT alert_id FROM alerts")) == 2

@@ -208,6 +208,18 @@ def test_a_trend_shows_levels_changes_and_versions(months, figures, see):
     assert axes.get_ylabel() == "Latency per call, median (ms)\nlower is better"
 
 
+def test_a_trend_of_one_commit_has_the_times_of_its_runs_everywhere(months, outcomes):
+    def at_one_commit(run):
+        provenance = replace(run.provenance, git_commit="a" * 40, git_commit_time="2025-06-01T00:00:00Z")
+        return replace(run, provenance=provenance)
+
+    (figure,) = outcomes("temporal_trend", *map(at_one_commit, months))
+    assert figure.title.endswith(" on 2026-02-08")
+    assert "by run time if there is no commit or only one" in figure.subtitle
+    (runs,) = [line for line in figure.panels[0].lines if line.role == "run"]
+    assert runs.marks[0].words.startswith("2026-01-03 00:00, commit aaaaaaaaaa")
+
+
 def test_the_runs_of_a_trend_are_circles_on_every_device(make_run, outcomes):
     """The mark of the eleventh device, a star, looks full where it is hollow."""
     days = [f"2026-03-0{day}T12:00:00Z" for day in (1, 2)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -177,9 +178,10 @@ def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
     """The series in detail."""
     chosen = Selection.parse(f"series={history.series_id}")
     rows = temporal_trend.PLUGIN.rows_of(data.warehouse, [history], metric, chosen)
+    time_of = attrgetter(temporal_trend.time_of(rows)) if rows else attrgetter("history_time")
     figures = [temporal_trend.trend_figure(key, [runs]) for key, runs in grouped(rows, ("model_id",))]
     runs: Mapping[str, Callable[[Any], Cell]] = {
-        "time (UTC)": lambda one: text_cell(time_text(one.history_time), link=run_link(one.run_id, one.result_id)),
+        "time (UTC)": lambda one: text_cell(time_text(time_of(one)), link=run_link(one.run_id, one.result_id)),
         "commit": lambda one: text_cell(_commit(one)),
         metric.unit: lambda one: number_cell(one.value),
     }
@@ -191,7 +193,7 @@ def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
 
     changes: Mapping[str, Callable[[ChangePoint], Cell]] = {
         "first changed (UTC)": lambda one: text_cell(
-            time_text(one.first_changed.history_time),
+            time_text(one.since),
             link=run_link(one.first_changed.run_id, one.first_changed.result_id),
         ),
         "change": lambda one: text_cell(
@@ -231,8 +233,10 @@ def _notes(data: Data, history: History, metric: Metric) -> SimpleNamespace:
         commits = [(row[name] or "")[:COMMIT_LETTERS] for name in ("first_commit", "last_commit")]
         change = "" if row["relative_change"] is None else f"{percent_change(row['relative_change'])}, "
         between = f", between commits {commits[0]} and {commits[1]}" if all(commits) else ""
+        if commits[0] and commits[0] == commits[1]:
+            between = f", between two runs of commit {commits[0]}"
         back = places.get(row["recovered_since"])
-        over = f", recovered since the run of {time_text(back.history_time)}" if back else ""
+        over = f", recovered since the run of {time_text(back.started_at)}" if back else ""
         alerts.append(
             SimpleNamespace(
                 alert_id=row["alert_id"],
@@ -249,7 +253,7 @@ def _notes(data: Data, history: History, metric: Metric) -> SimpleNamespace:
         notes.append(
             SimpleNamespace(
                 text=annotation.note,
-                about=f"run of {time_text(at.history_time)}" if at else f"the {annotation.target_kind}",
+                about=f"run of {time_text(at.started_at)}" if at else f"the {annotation.target_kind}",
                 run=None if at is None else run_link(at.run_id),
                 signature=(f"{annotation.author}, " if annotation.author else "")
                 + f"{time_text(annotation.created_at)} UTC",
@@ -269,7 +273,7 @@ def _notes(data: Data, history: History, metric: Metric) -> SimpleNamespace:
             *(
                 (
                     history_point.run_id,
-                    f"run of {time_text(history_point.history_time)}, commit {_commit(history_point, 'none')}",
+                    f"run of {time_text(history_point.started_at)}, commit {_commit(history_point, 'none')}",
                 )
                 for history_point in reversed(history.points[-MOST_RUNS:])
             ),
