@@ -179,12 +179,16 @@ class HardwareSpeedup(ChartPlugin):
         others = [row for row in ranked if row["hardware_id"] != base["hardware_id"]]
         rivals = [base, *(min(rows, key=_latency) for _, rows in grouped(others, ("hardware_id",)))]
         best = min(rivals, key=_latency)
-        result = None if best is base else finding((words.device(best), best), (words.device(base), base), rivals)
+        sides = distinct_names(
+            [words.device(row) for row in (best, base)], [details(row, ("hardware_id",)) for row in (best, base)], ", "
+        )
+        result = None if best is base else finding((sides[0], best), (sides[1], base), rivals)
         skipped = [size for size in sorted(at) if size not in batches]
+        label = next((one.label for one in series if any(row is base for row in one.rows)), baseline.label)
         notes = words.caption(
             [row for row in words.accountable(real, shown, left_out) if row["batch_size"] not in skipped],
             shown,
-            f"Baseline: {baseline.label}, the best configuration of its device.",
+            f"Baseline: {label}, the best configuration of its device.",
             words.interval(shown, "Whisker", "the speedup of "),
             cut_note(highs, x.high),
             result.note if result else None,
@@ -204,7 +208,7 @@ class HardwareSpeedup(ChartPlugin):
 
 
 def _baseline(drawn: Sequence[Row]) -> Series | None:
-    """The best configuration of the chosen device, or else of the device whose best configuration is slowest, with its
+    """The best configuration of the chosen devices, or else of the device whose best configuration is slowest, with its
     result at each batch size."""
     is_chosen = drawn[0]["is_baseline_chosen"]
     sound = [row for row in drawn if trust(row) != "invalid" and (row["is_on_baseline"] or not is_chosen)]
@@ -215,7 +219,7 @@ def _baseline(drawn: Sequence[Row]) -> Series | None:
         key["hardware_id"]: min((row for row in rows if row["batch_size"] == batch), key=_latency, default=None)
         for key, rows in grouped(sound, ("hardware_id",))
     }
-    chosen = max((row for row in best.values() if row is not None), key=_latency)
+    chosen = (min if is_chosen else max)((row for row in best.values() if row is not None), key=_latency)
     (line,) = configurations([row for row in sound if all(row[name] == chosen[name] for name in CONFIGURATION)])
     return line
 

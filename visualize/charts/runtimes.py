@@ -105,7 +105,8 @@ class RuntimeComparison(ChartPlugin):
             name = f"{best['runtime']}{at}"
             if name == base["runtime"]:
                 name = f"{name} with {shown_settings(best['runtime_mode'])}"
-            result = finding((name, best), (_baseline(ranked), base), rivals)
+            if (at, best["runtime"], best["runtime_mode"]) != ("", base["runtime"], base["runtime_mode"]):
+                result = finding((name, best), (_baseline(ranked), base), rivals)
             told = f"{result.text} at batch {batch}" if result else None
         # A CPU driven by two libraries has two names.
         devices = " and ".join(dict.fromkeys(words.device({**row, "simulated": False}) for row in drawn))

@@ -44,12 +44,14 @@ JOIN {places} USING (hardware_id)
 WHERE r.series_id IN ({series}) AND r.status = 'ok' AND value IS NOT NULL AND ({condition})
 ORDER BY r.series_id, r.history_time, r.started_at, r.result_id
 """
+APART = ("runtime_mode", "num_threads", "cpu_list", "hardware_id", "task", "weights", "model_revision", "config_hash")
+"""Columns that tell series of the same device, runtime, precision and point apart."""
 COLUMNS_READ = ", ".join(
     f"r.{name}"
     for name in (
         *("result_id", "run_id", "series_id", "model_id", "started_at", "history_time", "git_commit", "versions"),
         *("status", "error", "validity", "doubts", "launches", "ci_scope", "device", "device_name", "simulated"),
-        *("runtime", "runtime_mode", "precision", *AXES, "axes", "origin_format"),
+        *("runtime", "precision", *APART, *AXES, "axes", "origin_format"),
     )
 )
 """Not every column of the view: of a million results, those not needed take as long as the rest of the page."""
@@ -198,7 +200,7 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     listed: list[str] = []
     newest = [rows[-1] for rows in shown]
     plain = [words.unbroken(f"{words.cell(row)}: {words.point(row)}") for row in newest]
-    titles = distinct_names(plain, [details(row, ("runtime_mode",)) for row in newest], ", ")
+    titles = distinct_names(plain, [details(row, APART) for row in newest], ", ")
     panels = tuple(_panel(rows, title, listed) for title, rows in zip(titles, shown, strict=True))
     drawn = [row for rows in shown for row in rows]
     metric, rest = str(drawn[0]["metric"].column), len(series) - len(shown)

@@ -220,6 +220,16 @@ def test_a_trend_of_one_commit_has_the_times_of_its_runs_everywhere(months, outc
     assert runs.marks[0].words.startswith("2026-01-03 00:00, commit aaaaaaaaaa")
 
 
+def test_the_panels_of_machines_with_the_same_name_have_their_hardware(make_run, outcomes, alter):
+    days = [f"2026-03-0{day}T12:00:00Z" for day in (1, 2)]
+    runs = [make_run(batch_sizes=(1,), sequence_lengths=(32,), started_at=at) for at in days]
+    others = [alter.on_device(alter.renewed(run), run.cell.device.name, "cpu:1") for run in runs]
+    others = [replace(other, cell=run.cell) for other, run in zip(others, runs, strict=True)]
+    (figure,) = outcomes("temporal_trend", *runs, *others)
+    titles = {panel.title.replace("\N{NO-BREAK SPACE}", " ").rpartition(", ")[2] for panel in figure.panels}
+    assert titles == {f"hardware {run.hardware.hardware_id[:8]}" for run in (runs[0], others[0])}
+
+
 def test_the_runs_of_a_trend_are_circles_on_every_device(make_run, outcomes):
     """The mark of the eleventh device, a star, looks full where it is hollow."""
     days = [f"2026-03-0{day}T12:00:00Z" for day in (1, 2)]

@@ -182,3 +182,12 @@ def test_two_device_names_of_one_machine_have_a_bar_each(eager, fast, figures, a
         *("onnxruntime · float32, Test CPU", "onnxruntime · float32, Test CPU in a container"),
         "eager · float32",
     }
+
+
+def test_the_same_runtime_with_the_same_settings_is_no_finding(eager, outcomes, alter):
+    """Another name of the machine makes the difference, which the name of the runtime cannot say."""
+    renamed = alter.on_device(alter.renewed(eager), "Test CPU in a container")
+    faster = alter.results(renamed, lambda one: replace(one, metrics={**one.metrics, "latency_median_ms": 1.0}))
+    (figure,) = outcomes(NAME, eager, faster)
+    assert "times as fast" not in figure.title
+    assert "attention" not in figure.title

@@ -108,6 +108,20 @@ def test_the_baseline_can_be_chosen(at_128, on_card, figures, see):
     assert see.says(figure, f"Baseline: {CARD} · eager · float32, the best configuration of its device.")
 
 
+def test_the_baseline_of_several_devices_is_their_best_and_namesakes_have_their_hardware(at_128, outcomes, alter):
+    first, second = (alter.on_device(at_128(slowdown=slow), "Test CPU", one) for slow, one in ((1.0, "a"), (0.5, "b")))
+    alike = [replace(run, cell=replace(run.cell, device=at_128().cell.device)) for run in (first, second)]
+    slow = alter.on_device(at_128(slowdown=3.0), "Slow CPU")
+    (figure,) = outcomes("hardware_speedup", *alike, slow, baseline="cpu")
+    hardware = [run.hardware.hardware_id[:8] for run in alike]
+    best = f"{CPU} · eager · float32 · hardware {hardware[1]}"
+    assert f"Baseline: {best}, the best configuration of its device" in " ".join(figure.caption)
+    (figure,) = outcomes("hardware_speedup", *alike)
+    assert figure.title.startswith(
+        f"bert-base-uncased: {CPU}, hardware {hardware[1]} is 2 times as fast as {CPU}, hardware {hardware[0]} at batch"
+    )
+
+
 @pytest.mark.parametrize("change", ["noisy", "invalid"])
 def test_a_title_never_names_a_doubtful_winner(at_128, on_card, figures, see, alter, change):
     (figure,) = figures("hardware_speedup", at_128(), alter.results(on_card(slowdown=0.125), getattr(alter, change)))
