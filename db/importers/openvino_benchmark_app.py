@@ -267,7 +267,7 @@ PRINTED: dict[str, dict[str, re.Pattern[str]]] = {
         "execution_time": re.compile(r"Duration:\s+(\S+) ms"),
         "latency_median": re.compile(r"(?:Median|Latency|\d{1,3} percentile):\s+(\S+) ms"),
         "percentile_boundary": re.compile(r"(\d{1,3}) percentile:\s+\S+ ms"),
-        "latency_avg": re.compile(r"(?:Average|AVG):\s+(\S+) ms"),
+        "latency_avg": re.compile(r"(?:Average|AVG|Avg):\s+(\S+) ms"),
         "latency_min": re.compile(r"(?:Min|MIN):\s+(\S+) ms"),
         "latency_max": re.compile(r"(?:Max|MAX):\s+(\S+) ms"),
         "throughput": re.compile(r"Throughput:\s+(\S+) FPS"),

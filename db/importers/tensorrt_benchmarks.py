@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -70,7 +71,31 @@ TRTEXEC_STATED = {
     "implicit_batch": re.compile(r"\] Batch: (\d{1,9})\s*$", re.MULTILINE),
     "streams": re.compile(r"\] (?:Inference )?Streams: (\d{1,9})\s*$", re.MULTILINE),
 }
-SHAPE = re.compile(r"(?:--(?:shapes|optShapes)=|Input inference shapes?\s*: ?)\S*?[:=](\d{1,9})x")
+SHAPES = (
+    re.compile(r"\] Input inference shapes?\s*: ?(\S.*)$", re.MULTILINE),
+    re.compile(r"--shapes=(\S+)"),
+    re.compile(r"--optShapes=(\S+)"),
+)
+"""What states the shapes of a query, the surest first: without their own, queries have the best ones of the build."""
+SHAPE = re.compile(r"([^,\s]*?)[:=](\d{1,9}(?:x\d{1,9})*)(?=[,\s]|$)")
+SETTINGS = (
+    *("useDLACore", "allowGPUFallback", "noDataTransfers", "useCudaGraph", "useSpinWait", "exposeDMA", "threads"),
+    *("sleepTime", "idleTime", "useManagedMemory", "persistentCacheRatio", "weightStreamingBudget", "useRuntime"),
+    *("best", "noTF32", "stronglyTyped", "sparsity", "precisionConstraints", "layerPrecisions", "layerDeviceTypes"),
+    *("inputIOFormats", "outputIOFormats", "builderOptimizationLevel", "maxAuxStreams", "tacticSources", "directIO"),
+    *("versionCompatible", "hardwareCompatibilityLevel", "preview"),
+)
+"""Flags that change what a query does, or how its engine is built: they distinguish series."""
+PRINTED_SETTINGS = {
+    "useDLACore": re.compile(r"\] DLACore: ?(\d+)(?:\(.*\))?\s*$", re.MULTILINE),
+    "useCudaGraph": re.compile(r"\] CUDA Graph: Enabled"),
+    "useSpinWait": re.compile(r"\] Spin-wait: Enabled"),
+    "exposeDMA": re.compile(r"\] ExposeDMA: Enabled"),
+    "noDataTransfers": re.compile(r"\] Data transfers: Disabled"),
+}
+"""The same in the options that the log repeats, for one without its command."""
+BUILT_FOR = ("fp16", "bf16", "int8", "fp8", "int4")
+"""Flags of the precisions beside FP32 that the builder may choose."""
 FILE = re.compile(r"--(?:onnx|loadEngine|uff|model)=(\S+)")
 DEFAULT_WARM_UP_MS = 200.0
 FIELDS = {"latencyMs": "latency_wall", "computeMs": "latency_device", "h2dMs": "h2d", "d2hMs": "d2h"}
@@ -198,38 +223,76 @@ def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
     text = file.text or ""
     starts = [found.start() for found in TRTEXEC_COMMAND.finditer(text)] or _starts(text)
     for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)], strict=True)):
-        part = text[start:end]
-        found = {
-            name: match[1] if (match := pattern.search(part)) else None for name, pattern in TRTEXEC_STATED.items()
-        }
-        command, times = TRTEXEC_COMMAND.search(part), TIME.findall(part)
-        words = command[2] if command else ""
-        path = FILE.search(words)
-        folder, name = ["", *re.split(r"[/\\]", found["model"] or (path[1] if path else ""))][-2:]
-        name = name.rpartition(".")[0] or name
-        if name == "model" and folder not in ("", ".", "..", "models"):  # an exporter's default name
-            name = folder
-        is_loaded = "--loadEngine" in words  # then the stated precision does not describe a build
-        precision = None if is_loaded else found["precision"]
-        mode = {"precisions": precision, "streams": found["streams"] if found["streams"] != "1" else None}
-        memory = found["memory_mib"]
-        yield ForeignRun(
-            key=str(index),
-            model_id=name or "unknown",
-            results=[_of_summary(file, part, found["implicit_batch"])],
-            started_at=_time(times[0]) if times else None,
-            finished_at=_time(times[-1]) if times else None,
-            stated_times=[time.isoformat() for one in times[:1] if (time := _time(one))],
-            runtime="tensorrt",
-            runtime_mode={word: value for word, value in mode.items() if value},
-            precision=precision_of(precision),  # several words are a choice, which the builder makes for each layer
-            device_type="cuda",
-            device_name=found["device"],
-            device_memory_bytes=int(memory) * BYTES_PER_MIB if memory else None,
-            tool_version=found["version"] or (command[1] if command else None),
-            versions={"tensorrt": found["version"]},
-            command=words.split(),
-        )
+        yield _of_log(file, text[start:end], str(index))
+
+
+def _of_log(file: ForeignFile, part: str, key: str) -> ForeignRun:
+    """The run of one command, from its part of the log."""
+    found = {name: match[1] if (match := pattern.search(part)) else None for name, pattern in TRTEXEC_STATED.items()}
+    command, times = TRTEXEC_COMMAND.search(part), TIME.findall(part)
+    words = command[2].split() if command else []
+    given = {flag: value for word in words for flag, _, value in [word.lstrip("-").partition("=")] if word[0] == "-"}
+    path = FILE.search(command[2]) if command else None
+    folder, name = ["", *re.split(r"[/\\]", found["model"] or (path[1] if path else ""))][-2:]
+    name = name.rpartition(".")[0] or name
+    if name == "model" and folder not in ("", ".", "..", "models"):  # an exporter's default name
+        name = folder
+    others = [flag.upper() for flag in BUILT_FOR if flag in given]
+    precision = found["precision"] or ("+".join(["FP32", *others]) if others else None)
+    if "loadEngine" in given:  # then the stated precision does not describe a build
+        precision = None
+    streams = found["streams"] or given.get("infStreams") or given.get("streams")
+    batch, point, shapes = _sizes(part, found["implicit_batch"])
+    mode: dict[str, Scalar] = {name: given[name] or True for name in SETTINGS if name in given}
+    for setting, pattern in PRINTED_SETTINGS.items():
+        if printed := pattern.search(part):
+            mode.setdefault(setting, printed[1] if pattern.groups else True)
+    core = mode.pop("useDLACore", None)
+    mode |= {name: value for name, value in {"precisions": precision, "shapes": shapes}.items() if value}
+    mode |= {"streams": streams} if streams not in (None, "", "1") else {}
+    memory = found["memory_mib"]
+    return ForeignRun(
+        key=key,
+        model_id=name or "unknown",
+        results=[_of_summary(file, part, batch, point, found["implicit_batch"])],
+        started_at=_time(times[0]) if times else None,
+        finished_at=_time(times[-1]) if times else None,
+        stated_times=[time.isoformat() for one in times[:1] if (time := _time(one))],
+        runtime="tensorrt",
+        runtime_mode=mode,
+        precision=precision_of(precision),  # several words are a choice, which the builder makes for each layer
+        device_type="cuda" if core is None else "dla",
+        device_selector=None if core is None else f"dla:{core}",
+        device_name=found["device"],
+        device_memory_bytes=int(memory) * BYTES_PER_MIB if memory else None,
+        tool_version=found["version"] or (command[1] if command else None),
+        versions={"tensorrt": found["version"]},
+        command=words,
+    )
+
+
+def _sizes(text: str, implicit_batch: str | None) -> tuple[int, Point, str]:
+    """The batch of a query, 0 if it is not stated; its point; and its shapes, if they are no sequence and no square
+    image."""
+    shapes: dict[str, str] = {}
+    for source in SHAPES:
+        for stated in source.findall(text):
+            for name, shape in SHAPE.findall(re.sub("[\"']", "", stated)):
+                shapes.setdefault(name, shape)
+        if shapes:
+            break
+    first = next((shape for shape in shapes.values() if "x" in shape), "0")
+    batch = int(implicit_batch or first.partition("x")[0])
+    point, distinct = Point(batch_size=batch or 1), list(dict.fromkeys(shapes.values()))
+    if implicit_batch or not distinct:
+        return batch, point, ""
+    main = shapes.get("input_ids") or (distinct[0] if len(distinct) == 1 else "")
+    sizes = [int(size) or None for size in main.split("x")[1:]]
+    if len(sizes) == 1:
+        return batch, replace(point, sequence_length=sizes[0]), ""
+    if len(sizes) == 3 and sizes[1] == sizes[2] and sizes[2]:
+        return batch, replace(point, axes={"image_size": sizes[2]}), ""
+    return batch, point, ", ".join(shape.removeprefix(f"{batch}x") for shape in distinct)
 
 
 def _starts(text: str) -> list[int]:
@@ -248,10 +311,7 @@ def _time(text: str) -> datetime | None:
         return None
 
 
-def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Result:
-    shape = SHAPE.search(text)
-    batch = int(implicit_batch or (shape[1] if shape else 0))
-    point = Point(batch_size=batch or 1)
+def _of_summary(file: ForeignFile, text: str, batch: int, point: Point, implicit_batch: str | None) -> Result:
     stated: dict[str, float | None] = {}
     titles = list(SECTION.finditer(text))  # of a log of TensorRT 7; newer ones have none
     for title, following in zip(titles, [*(match.start() for match in titles[1:]), len(text)], strict=False):

@@ -150,3 +150,11 @@ def test_every_value_of_a_repeated_option_is_in_the_command(tmp_path):
     path.write_text(report.replace(first, f"{first}\n-i;one.bin\n-i;two.bin\n-i;three.bin"))
     command = " ".join(only_run(path).provenance.command)
     assert "-i one.bin -i two.bin -i three.bin" in command
+
+
+def test_the_printed_average_of_version_2022_1_is_read(tmp_path):
+    text = (FOLDER / "printed.log").read_text()
+    assert "Average:" in text
+    (tmp_path / "a.log").write_text(text.replace("Average:", "Avg:"))
+    found, expected = (next(iter(PLUGIN.runs(read_file(one)))) for one in (tmp_path / "a.log", FOLDER / "printed.log"))
+    assert found.results[0].metrics == expected.results[0].metrics

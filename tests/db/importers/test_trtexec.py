@@ -18,7 +18,7 @@ def runs(name):
 def test_every_statistic_of_the_summary_is_imported_by_its_name():
     run, _ = runs("log.txt")
     (result,) = run.results
-    assert result.point.label == "b8"
+    assert result.point.label == "b8 image_size=224"
     stages = ("enqueue", "h2d", "gpu_compute", "d2h")
     assert {name: value for name, value in result.metrics.items() if not name.startswith(stages)} == {
         "latency_min_ms": 5.38672,
@@ -141,3 +141,67 @@ def test_a_terminals_colours_are_no_part_of_a_name(tmp_path):
     (tmp_path / "log.txt").write_text("".join(f"\x1b[32m{line}\x1b[0m\n" for line in text.splitlines()))
     coloured = list(TRTEXEC.runs(read_file(tmp_path / "log.txt")))
     assert [run.cell for run in coloured] == [run.cell for run in runs("log.txt")]
+
+
+PROFILES = "--minShapes=input_ids:1x128 --optShapes=input_ids:8x128 --maxShapes=input_ids:64x512"
+
+
+def changed(folder, flags, printed=""):
+    """The run of the recorded log with other flags in its command and other lines of options."""
+    text = (FOLDER / "log.txt").read_text().replace("--shapes=input:8x3x224x224", flags)
+    stated = "[10/03/2024-10:47:40] [I] Input inference shape : input=8x3x224x224\n"
+    assert stated in text
+    (folder / "log.txt").write_text(text.replace(stated, printed))
+    return next(iter(TRTEXEC.runs(read_file(folder / "log.txt"))))
+
+
+@pytest.mark.parametrize(
+    ("flags", "printed", "label", "per_sec"),
+    [
+        (f"{PROFILES} --shapes=input_ids:32x128,mask:32x128", "", "b32 s128", 32),
+        (f"{PROFILES} --shapes='input_ids:0':32x512", "", "b32 s512", 32),
+        (PROFILES, "", "b8 s128", 8),
+        (PROFILES, "[10/03/2024-10:47:40] [I] Input inference shape: input_ids=16x256\n", "b16 s256", 16),
+        ("--shapes=images:4x3x640x640", "", "b4 image_size=640", 4),
+    ],
+)
+def test_the_sizes_are_those_of_the_queries_and_not_those_the_engine_was_tuned_for(
+    tmp_path, flags, printed, label, per_sec
+):
+    (result,) = changed(tmp_path, flags, printed).results
+    assert result.point.label == label
+    assert result.metrics["throughput_samples_per_sec"] == pytest.approx(per_sec * 130.298)
+
+
+def test_shapes_that_are_no_sequence_and_no_square_image_tell_series_apart(tmp_path):
+    run = changed(tmp_path, "--shapes=sample:2x4x64x96,t:1,states:2x77x768")
+    assert run.results[0].point.label == "b2"
+    assert run.cell.runtime_mode["shapes"] == "4x64x96, 1, 77x768"
+
+
+def test_flags_that_change_what_a_query_does_are_settings_and_a_dla_is_no_gpu(tmp_path):
+    run = changed(tmp_path, "--useDLACore=1 --allowGPUFallback --noDataTransfers --useCudaGraph --avgRuns=7")
+    assert (run.cell.device.type, run.cell.device.selector) == ("dla", "dla:1")
+    expected = {"allowGPUFallback": True, "noDataTransfers": True, "useCudaGraph": True, "precisions": "FP32+FP16"}
+    assert run.cell.runtime_mode == expected
+
+
+def test_a_log_without_its_command_states_the_settings_in_its_options(tmp_path):
+    printed = "".join(
+        f"[10/03/2024-10:47:40] [I] {line}\n"
+        for line in ("DLACore: 0", "CUDA Graph: Enabled", "Spin-wait: Disabled", "Data transfers: Disabled")
+    )
+    changed(tmp_path, "", printed)
+    text = (tmp_path / "log.txt").read_text()
+    (tmp_path / "log.txt").write_text("".join(line for line in text.splitlines(True) if not line.startswith("&&&&")))
+    run = next(iter(TRTEXEC.runs(read_file(tmp_path / "log.txt"))))
+    assert run.cell.device.selector == "dla:0"
+    assert run.cell.runtime_mode == {"useCudaGraph": True, "noDataTransfers": True, "precisions": "FP32+FP16"}
+
+
+def test_a_log_without_options_has_the_precisions_of_its_command(tmp_path):
+    (tmp_path / "log.txt").write_text(
+        "&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=a.onnx --fp16 --int8 --infStreams=2\n" + TWO
+    )
+    run, *_ = TRTEXEC.runs(read_file(tmp_path / "log.txt"))
+    assert run.cell.runtime_mode == {"precisions": "FP32+FP16+INT8", "streams": "2"}
