@@ -45,10 +45,6 @@ SUMMARY = "benchmark_summary.json"
 """The summary that `batch_benchmark` writes into its folder of runs."""
 OTHER_FILES = ("trace_", "onnx_comparison_")
 """Prefix of the files that `benchhouse profile` writes next to its profiles."""
-OF_FILES = """
-SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL
-    AND (source_sha256 IN (SELECT unnest($sha256)) OR source IN (SELECT unnest($sources)))
-"""
 RUNS = "(SELECT unnest($runs))"
 RESULTS = f"(SELECT result_id FROM benchmark_results WHERE run_id IN {RUNS})"
 SERIES = f"(SELECT series_id FROM benchmark_results WHERE run_id IN {RUNS})"

@@ -372,11 +372,6 @@ class Warehouse:
         """The notes that `remove_runs` would delete with the runs: rows of the table annotations, in their order."""
         return self.query(ingestion.NOTES, {"runs": list(run_ids)}).dicts() if run_ids else []
 
-    def imported_from(self, sha256: Sequence[str], sources: Sequence[str] = ()) -> list[str]:
-        """The ids of the runs that were imported from files with these digests, or at these paths."""
-        files = {"sha256": list(sha256), "sources": list(sources)}
-        return [row["run_id"] for row in self.query(ingestion.OF_FILES, files).dicts()]
-
     def ingest_profile(self, profile: Profile, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a profile, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
 

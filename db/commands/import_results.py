@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -49,7 +49,9 @@ exit codes: 0 imported; 1 a file was refused (the others are imported), or no fi
 """
 
 KNOWN_FILES = """
-SELECT run_id, origin_format, source, source_sha256 FROM benchmark_runs
+SELECT run_id, origin_format, source, source_sha256, model_id, origin->>'$.kept.place' AS place,
+    json_exists(origin, '$.kept.replaced') AS is_labelled
+FROM benchmark_runs
 WHERE origin_format IS NOT NULL AND (
     source_sha256 IN (SELECT unnest($sha256)) OR source IN (SELECT unnest($sources)) OR run_id IN (SELECT unnest($ids))
     OR source IN (SELECT source FROM benchmark_runs WHERE source_sha256 IN (SELECT unnest($sha256)))
@@ -251,9 +253,11 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
             # The same content, wherever it stood, or an earlier content of the same file.
             from db.importers.support.files import STDIN
 
-            paths = [file.source for file in files if file.source not in (None, STDIN)]
-            earlier = opened[0].imported_from([file.source_sha256 for file in files if file.source_sha256], paths)
-            return opened[0].replace_runs(earlier, files)
+            paths = {file.source for file in files} - {None, STDIN}
+            rows = _known(opened[0], files)
+            earlier = {row["run_id"] for row in rows if row["source"] in paths}
+            earlier |= {row["run_id"] for file in files for row in _of_content(file, rows)}
+            return opened[0].replace_runs(sorted(earlier), files)
         return opened[0].ingest_files(_not_stored(opened[0], files, arguments.format, given, again)[0])
 
     try:
@@ -261,6 +265,38 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
     finally:
         for warehouse in opened:
             warehouse.close()
+
+
+def _known(warehouse: Warehouse, files: Sequence[FileRuns]) -> list[dict[str, Any]]:
+    """The stored runs of the files' contents, of their paths, of the paths of these contents, and with their runs'
+    ids."""
+    from db.importers.support.files import STDIN
+
+    names = {
+        "sha256": [file.source_sha256 for file in files],
+        "sources": [file.source for file in files if file.source != STDIN],
+        "ids": [run.run_id for file in files for run in file.runs],
+    }
+    return warehouse.query(KNOWN_FILES, names).dicts()
+
+
+def _of_content(file: FileRuns, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The stored runs of the file's content, but those of an identical file at another place of a submission, which
+    are of another test: of another model, or repeated."""
+    from db.importers.support.building import is_unnamed
+
+    places = {run.origin.kept.get("place") for run in file.runs if run.origin}
+    models = {run.cell.workload.model_id for run in file.runs}
+
+    def is_other(row: dict[str, Any]) -> bool:
+        if places == {None}:
+            return False
+        if row["place"] is not None:
+            return row["place"] not in places
+        # Stored without its place: its model is that of the folder, unless it was labelled or had no folder.
+        return not row["is_labelled"] and not is_unnamed(row["model_id"]) and row["model_id"] not in models
+
+    return [row for row in rows if row["source_sha256"] == file.source_sha256 and not is_other(row)]
 
 
 def _not_stored(
@@ -278,12 +314,7 @@ def _not_stored(
     from db.importers.support.files import STDIN
     from db.importers.support.importing import GivenValues, since_earlier
 
-    names = {
-        "sha256": [file.source_sha256 for file in files],
-        "sources": [file.source for file in files if file.source != STDIN],
-        "ids": [run.run_id for file in files for run in file.runs],
-    }
-    rows = warehouse.query(KNOWN_FILES, names).dicts()
+    rows = _known(warehouse, files)
     known = {row["run_id"] for row in rows}
     kept: list[FileRuns] = []
     for file in files:
@@ -291,7 +322,7 @@ def _not_stored(
         if own <= known:
             kept.append(file)
             continue
-        of_content = [row for row in rows if row["source_sha256"] == file.source_sha256]
+        of_content = _of_content(file, rows)
         places = {file.source, *(row["source"] for row in of_content)} - {STDIN}
         earlier = {row["source_sha256"] for row in rows if row["source"] in places} - {file.source_sha256}
         what = BESIDE if of_content else OTHER_CONTENT if earlier else None

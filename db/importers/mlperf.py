@@ -190,7 +190,11 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
         ),
         host=place.system or events.text("sut_name"),
         tags={"submitter": place.submitter},
-        kept={**events.rest(), **({"system": system.rest()} if system.rest() else {})},
+        kept={
+            **events.rest(),
+            **({"system": system.rest()} if system.rest() else {}),
+            **({"place": place.inside} if place.inside else {}),
+        },
     )
 
 

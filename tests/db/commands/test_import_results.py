@@ -241,3 +241,27 @@ def test_other_content_at_the_same_path_is_new_and_named(database, tmp_path, cap
     assert run(database, file) == 0
     assert "1 file imported before with other content" in capsys.readouterr().err
     assert len(rows(database)) == 2
+
+
+def test_identical_logs_at_two_places_of_a_submission_are_two_results_in_two_imports(database, tmp_path, capsys):
+    shutil.copytree(IMPORTS / "mlperf/closed/MLCommons", tmp_path / "closed/MLCommons")
+    (system,) = (tmp_path / "closed/MLCommons/results").iterdir()
+    low, high = system / "3d-unet-99/singlestream/performance", system / "3d-unet-99.9/singlestream/performance"
+    shutil.copytree(low / "run_1", low / "run_2")
+    for folder in (low / "run_1", low / "run_2", high, high):
+        assert run(database, folder) == 0
+    assert "imported before" not in capsys.readouterr().err
+    models = ["3d-unet-99", "3d-unet-99", "3d-unet-99.9"]
+    assert sorted(row["model_id"] for row in rows(database)) == models
+    assert run(database, high, "--replace", "--precision", "int4") == run(database, high) == 0
+    assert "imported before with other labels" in capsys.readouterr().err
+    assert run(database, high, "--replace") == 0
+    assert sorted(row["model_id"] for row in rows(database)) == models
+    with Warehouse.open(database) as warehouse:  # as earlier versions stored them
+        warehouse.change(
+            lambda connection: connection.execute(
+                'UPDATE benchmark_runs SET origin = json_merge_patch(origin, \'{"kept": {"place": null}}\')'
+            )
+        )
+    assert run(database, low / "run_1", "--replace") == 0
+    assert sorted(row["model_id"] for row in rows(database)) == [models[0], models[2]]
