@@ -1,8 +1,9 @@
 """The benchmarks of ONNX Runtime's projects.
 
 onnxruntime_perf_test has a result file, to which each invocation appends, and printed output. The file has no date,
-device or batch size, and names the model by its folder. Each invocation is a fresh process and becomes a launch. Its
-warm-up is one call, whose time only the printed output contains.
+device or batch size, and names the model by its folder. A log may have the command, whose flags are its settings. Each
+invocation is a fresh process and becomes a launch. Its warm-up is one call, whose time only the printed output
+contains.
 
 onnxruntime-genai's benchmark/python/benchmark_e2e.py writes records as JSON and as CSV. A record is one batch size,
 prompt length and number of new tokens, with means over the repetitions and no variation. The numbers of repetitions and
@@ -81,7 +82,38 @@ FACTORS = {"ms": 1.0, "s": MS_PER_S, "%": 1.0, "bytes": bytes_to_mb(1), "": 1.0}
 COUNTS = ("Total inference requests", "Total iterations")
 COMMAND = re.compile(r"(?:^|[\s/\\>$#%])onnxruntime_perf_test(?:\.exe)?\s+(?P<arguments>-.*)")
 """The command line in a log, with which an invocation begins."""
-PROVIDER = re.compile(r"-e (\w+)")
+FLAG = re.compile(r"(?:^|\s)--?(\w)(?:[ =](\"[^\"]*\"|'[^']*'|[^-\s]\S*))?(?=\s|$)")
+VALUED = {
+    "y": "inter_op_num_threads",
+    "o": "optimization_level",
+    "d": "cudnn_conv_algo",
+    "i": "provider_options",
+    "f": "free_dimensions",
+    "F": "free_dimensions_by_denotation",
+    "C": "session_config",
+    "T": "thread_affinity",
+}
+SWITCHES = {
+    "P": "parallel_executor",
+    "A": "no_memory_arena",
+    "M": "no_memory_pattern",
+    "q": "separate_copy_stream",
+    "g": "device_bindings",
+    "z": "denormal_as_zero",
+    "D": "no_spinning",
+    "Z": "no_spinning_between_runs",
+}
+"""Flags that change what is measured -> their settings."""
+OF_PROVIDER = {
+    **dict.fromkeys(("cpu", "dnnl", "mkldnn", "acl", "armnn", "xnnpack"), "cpu"),
+    **dict.fromkeys(("cuda", "tensorrt", "nvtensorrtrtx"), "cuda"),
+    **dict.fromkeys(("rocm", "migraphx"), "rocm"),
+    "dml": "directml",
+    "openvino": "openvino",
+    "qnn": "qnn",
+}
+"""Execution provider -> the kind of its device."""
+THREADS = re.compile(r"Setting (intra|inter)_op_num_threads to ([1-9]\d{0,5})")
 MODEL_PATH = re.compile(r"(?:([^\s/\\]+)[/\\])?([^\s/\\]+)\.(?:onnx|ort)\b")
 MAX_HEAD = 200
 """Lines by which a file is recognized."""
@@ -303,21 +335,33 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
 
     for _ in understood(file, lines, lambda line: take(*line)):
         pass
+    given: dict[str, str] = {}
+    for flag, value in FLAG.findall(command):
+        stated = value.strip("\"'")
+        given[flag] = f"{given[flag]} {stated}" if flag in given and flag in "fF" else stated  # one dimension each
+    given |= {{"intra": "x", "inter": "y"}[one[1]]: one[2] for line in other if (one := THREADS.match(str(line)))}
+    counts = {flag: int(given[flag]) for flag in "cx" if re.fullmatch(r"[1-9]\d{0,5}", given.get(flag, ""))}
     result = foreign_result(
-        Point(batch_size=1),
+        Point(batch_size=1, concurrency=counts.get("c", 1)),
         stated=metrics,
         iterations=calls,
         warmup_iterations=1,
         doubts=_doubts(1),
         kept={"lines": other},
     )
-    path, provider = MODEL_PATH.search(command), PROVIDER.search(command)
+    provider = given.get("e") or ("cpu" if command and "plugin_ep" not in command else "")
+    mode: dict[str, Scalar] = {"provider": provider} if "e" in given else {}
+    mode |= {word: given[flag] for flag, word in VALUED.items() if flag in given}
+    mode |= {word: True for flag, word in SWITCHES.items() if flag in given}
+    path = MODEL_PATH.search(command)
     named = (path[1] if path[2] == "model" else None) or path[2] if path else None
     return ForeignRun(
         key=key,
         model_id=named or "unknown",
         runtime="onnxruntime",
-        runtime_mode={"provider": provider[1]} if provider else {},
+        device_type=OF_PROVIDER.get(provider, "unknown"),
+        num_threads=counts.get("x"),
+        runtime_mode=mode,
         command=("onnxruntime_perf_test", *command.split()) if command else (),
         results=[result],
     )

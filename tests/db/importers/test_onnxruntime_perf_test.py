@@ -133,3 +133,36 @@ def test_the_time_of_a_call_follows_the_time_to_submit_it():
         "latency_wall": (pytest.approx(3.4), pytest.approx(3.3)),
         "submission": (pytest.approx(1.2), pytest.approx(1.1)),
     }
+
+
+PRINTED = "Session creation time cost: 0.5 s\nTotal inference requests: 100\nAverage inference time cost: 10 ms\n"
+
+
+def of_command(folder, flags):
+    return runs_of(written(folder, f"$ onnxruntime_perf_test {flags} /m/resnet50/model.onnx\n{PRINTED}"))[0]
+
+
+def test_calls_in_flight_threads_and_provider_of_the_command_are_the_runs(tmp_path):
+    run = of_command(tmp_path, "-e cuda -c 8 -x 16 -r 100 -I")
+    assert (run.results[0].point.label, run.cell.num_threads, run.cell.device.type) == ("b1 c8", 16, "cuda")
+    assert run.cell.runtime_mode == {"provider": "cuda"}
+
+
+def test_flags_that_change_what_is_measured_tell_series_apart(tmp_path):
+    run = of_command(tmp_path, "-m times -P -y 2 -o 1 -f batch:4 -f 'seq:128' -i \"trt_fp16_enable|true a|b\" -M -x 0")
+    assert run.cell.runtime_mode == {
+        "inter_op_num_threads": "2",
+        "optimization_level": "1",
+        "free_dimensions": "batch:4 seq:128",
+        "provider_options": "trt_fp16_enable|true a|b",
+        "parallel_executor": True,
+        "no_memory_pattern": True,
+    }
+    assert (run.cell.device.type, run.cell.num_threads) == ("cpu", None)  # the tool's default provider
+
+
+def test_printed_threads_are_read_without_the_command(tmp_path):
+    lines = f"Setting intra_op_num_threads to 4\nSetting inter_op_num_threads to 2\n{PRINTED}"
+    (run,) = runs_of(written(tmp_path, lines))
+    assert (run.cell.num_threads, run.cell.runtime_mode) == (4, {"inter_op_num_threads": "2"})
+    assert run.cell.device.type == "unknown"
