@@ -62,12 +62,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "e00a2a6ce05d714d35153a9048f68b681d0cf8a1a6a0fcbdc5bf776e4bd6e0ef",  # created and read by DuckDB 1.5
-    "9cbba6052b4a331d35693f4b188ca2fbbc2cedd104d5b51aa8c419275b8c6611",  # created and read by 2.0
-    "4879fe718563d08b5cb1ddd252b6a3a9f238d03880fd9da143e613ec2f1e800c",  # created by 1.5, read by 2.0
-    "e5e0fab798ca88ac03b526a5f44e2accf48562285f58378a70fc22be3990c78c",  # created by 2.0, read by 1.5
-    "1ab08a57f5784bc82ce959260bc3ea0ee32a6ed6d35a41550f0b93289809a753",  # that, next written by 2.0, read by 1.5
-    "e469906f253ab75835b05aba0ad91d93e0ab7ad614d370352912cf99042c9bb3",  # the first, next written by 2.0, read by 1.5
+    "54b9c20db035a5b7a0a538e056ced04142d3b64a6aad313eb5ae68374ccfbe92",  # created and read by DuckDB 1.5
+    "73f9928c1a9e6f8e3295e1d6ca0ca66289cd50cb529d3602de04f7308835ec45",  # created and read by 2.0
+    "2e2c07cb3a33c3ba10625fb0821bd69c92da282b5da65956e45fe839b7de38ed",  # created by 1.5, read by 2.0
+    "c722dc91706067b38bda9105832e13c3c7f4e5a097c745c62159c624c0531ac9",  # created by 2.0, read by 1.5
+    "9a68ee02acb221ed9ba0ab3c8d2a74ac114cfd8c3ceb8d261107f1dc54413a72",  # that, next written by 2.0, read by 1.5
+    "7bf3deaca6e0e54aa551f170f24596461a5627ebfe0a6c5e81acf67d2c169022",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

@@ -26,7 +26,7 @@ SELECT
     ) AS memory_peak_mb,
     CASE WHEN NOT run.is_simulated THEN
         r.latency_median_ms / min(r.latency_median_ms) FILTER (WHERE NOT run.is_simulated) OVER (
-            PARTITION BY r.model_id, run.config_hash, run.weights, run.task,
+            PARTITION BY r.model_id, run.config_hash, run.weights, run.task, run.origin_definition,
                 r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
         )
     END AS times_fastest,

@@ -1,7 +1,8 @@
 -- Compares each runtime of a model on one device with eager at float32: speedup, and difference of the outputs.
 --
 -- One device is one hardware_id, except for a CPU, which is the same device under torch, ONNX Runtime and OpenVINO:
--- there it is the machine. If a point has several eager float32 series (attention, cache), valid ones are preferred,
+-- there it is the machine, unless a file of another tool says what is known of it. Numbers of other definitions are
+-- never compared. If a point has several eager float32 series (attention, cache), valid ones are preferred,
 -- then the default attention and cache of most models, then the newest.
 --
 -- Invalid and simulated results are shown but have no speedup, since they are never ranked. The interval of a ratio of
@@ -16,7 +17,8 @@ WITH shown AS (
 ), placed AS (
     SELECT
         r.*, run.* EXCLUDE (run_id, status, error), hardware.device_type, hardware.device_name,
-        CASE WHEN hardware.device_type = 'cpu' OR run.device = 'openvino:CPU' THEN concat_ws(
+        CASE WHEN (hardware.device_type = 'cpu' OR run.device = 'openvino:CPU')
+            AND (hardware.hashed_keys->>'imported') IS NULL THEN concat_ws(
             ' ', 'cpu', hardware.cpu_model, hardware.cpu_cores, hardware.cpu_threads,
             hardware.hashed_keys->>'numa_nodes', hardware.hashed_keys->>'memory_class_bytes'
         ) ELSE run.hardware_id END AS place,
@@ -30,7 +32,7 @@ WITH shown AS (
     FROM placed
     WHERE runtime = 'eager' AND precision = 'float32' AND is_ranked
     QUALIFY row_number() OVER (
-        PARTITION BY model_id, model_revision, config_hash, weights, task, place, num_threads, cpu_list,
+        PARTITION BY model_id, model_revision, config_hash, weights, task, origin_definition, place, num_threads, cpu_list,
             batch_size, sequence_length, new_tokens, concurrency, axes
         ORDER BY validity = 'valid' DESC, coalesce(runtime_mode->>'attention', 'sdpa') = 'sdpa' DESC,
             coalesce(runtime_mode->>'cache', 'dynamic') = 'dynamic' DESC, started_at DESC, result_id DESC
@@ -45,10 +47,10 @@ WITH shown AS (
         ln(nullif(p.latency_median_ms, 0) / nullif(p.latency_ci_low_ms, 0)) AS own_down,
         ln(nullif(p.latency_ci_high_ms, 0) / nullif(p.latency_median_ms, 0)) AS own_up
     FROM placed p
-    LEFT JOIN baseline b ON (p.model_id, p.model_revision, p.config_hash, p.weights, p.task, p.place, p.num_threads,
-            p.cpu_list, p.batch_size, p.sequence_length, p.new_tokens, p.concurrency, p.axes)
-        IS NOT DISTINCT FROM (b.model_id, b.model_revision, b.config_hash, b.weights, b.task, b.place, b.num_threads,
-            b.cpu_list, b.batch_size, b.sequence_length, b.new_tokens, b.concurrency, b.axes)
+    LEFT JOIN baseline b ON (p.model_id, p.model_revision, p.config_hash, p.weights, p.task, p.origin_definition,
+            p.place, p.num_threads, p.cpu_list, p.batch_size, p.sequence_length, p.new_tokens, p.concurrency, p.axes)
+        IS NOT DISTINCT FROM (b.model_id, b.model_revision, b.config_hash, b.weights, b.task, b.origin_definition,
+            b.place, b.num_threads, b.cpu_list, b.batch_size, b.sequence_length, b.new_tokens, b.concurrency, b.axes)
 )
 SELECT
     model_id,

@@ -183,13 +183,12 @@ def rates_text(rows: Sequence[Row]) -> str:
         if (rate := row["throughput_samples_per_sec"]) is not None
     ]
     parts: list[str] = []
-    every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
     judged, pooled = _judged(levels)
     if levels and searched is None and not sound and all(is_held is None for _, is_held in judged):
-        return f"{NO_RATE}: {every} {'failed' if all(row['status'] != 'ok' for row in levels) else 'invalid'}"
+        return f"{NO_RATE}: {_unfit_words(levels)}"
     if answered:
         rate, row = max(answered, key=lambda one: one[0])
-        text = number(rate)
+        text = rate_words(rate)
         parts.append(f"at most {text} request{'' if text == '1' else 's'}/s answered at {name_of(row)}")
     if searched is not None:
         parts.insert(0, searched)
@@ -198,7 +197,16 @@ def rates_text(rows: Sequence[Row]) -> str:
         parts += [f"{', '.join(pooled)} {POOLED}"] if pooled else []
     if parts:
         return "; ".join(parts)
-    return f"{NO_RATE}: {'no level states one' if steady or not levels else f'{every} invalid, unsteady or failed'}"
+    return f"{NO_RATE}: {'no level states one' if steady or not levels else _unfit_words(levels)}"
+
+
+def _unfit_words(levels: Sequence[Row]) -> str:
+    """Why no level has a rate: "all 3 levels are invalid or failed"."""
+    found = {
+        "failed" if row["status"] != "ok" else "invalid" if trust(row) == "invalid" else "unsteady" for row in levels
+    }
+    states = " or ".join(state for state in ("invalid", "unsteady", "failed") if state in found)
+    return f"{'its only level is' if len(levels) == 1 else f'all {len(levels)} levels are'} {states}"
 
 
 def _judged(levels: Sequence[Row]) -> tuple[list[tuple[Row, bool | None]], list[str]]:

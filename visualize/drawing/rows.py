@@ -147,7 +147,8 @@ COMMAND = "coalesce(run.tags['ab'], run.session_id) AS command_id"
 FACTS = f"""r.result_id, run.run_id, {COMMAND}, run.model_id, run.model_revision, run.config_hash,
     run.architecture_type, run.task, run.weights, run.parameter_count, run.hardware_id, places.device_place,
     hardware.device_name, run.is_simulated AS simulated, run.device, run.runtime, run.runtime_mode, run.precision,
-    run.num_threads, run.cpu_list, run.started_at, run.origin_format, series.metric_definition,
+    run.num_threads, run.cpu_list, run.started_at, run.origin_format,
+    coalesce(run.origin_definition, series.metric_definition::VARCHAR) AS metric_definition,
     {", ".join(f"r.{name}" for name in AXES)}, r.axes,
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
 """Identity and validity of a result; every chart selects these and its own numbers."""

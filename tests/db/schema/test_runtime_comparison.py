@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarking.core.records import Doubt, canonical_hash
+from benchmarking.core.records import Doubt, Origin, canonical_hash
 from db.upkeep.verify import verify
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
@@ -99,6 +99,31 @@ def test_openvino_s_cpu_is_the_cpu_and_its_gpu_is_not(warehouse, eager, graphs):
     warehouse.ingest(with_result(other, result_id="other"))
     found = dict(rows(warehouse, "device, speedup"))
     assert found == {"cpu": 1.0, "openvino:CPU": 2.0, "openvino:GPU": None}
+
+
+def test_machines_of_other_tools_and_other_definitions_have_no_common_baseline(warehouse, eager, graphs):
+    """A file may state no more of a machine than its name, which is not the machine of all such files."""
+
+    def imported(run, name):
+        keys = {"imported": True, "device_name": name, "cpu_model": None}
+        device = dataclasses.replace(run.cell.device, name=name)
+        unknown = dict.fromkeys(("cpu_model", "cpu_cores", "cpu_threads"))
+        hardware = dataclasses.replace(
+            run.hardware, hardware_id=canonical_hash(keys)[:16], hashed_keys=keys, device=device, **unknown
+        )
+        return dataclasses.replace(in_cell(run, device=device), hardware=hardware)
+
+    warehouse.ingest(imported(eager, "slow box"))
+    warehouse.ingest(imported(graphs, "fast box"))
+    assert sorted(rows(warehouse, "runtime, speedup")) == [("eager", 1.0), ("onnxruntime", None)]
+
+
+def test_numbers_of_another_definition_have_no_baseline_and_no_fastest(warehouse, eager, graphs):
+    warehouse.ingest(eager)
+    warehouse.ingest(dataclasses.replace(graphs, origin=Origin(format="pyperf", definition="pyperf")))
+    assert sorted(rows(warehouse, "runtime, speedup")) == [("eager", 1.0), ("onnxruntime", None)]
+    fastest = warehouse.query("SELECT DISTINCT times_fastest FROM hardware_comparison").dicts()
+    assert fastest == [{"times_fastest": 1.0}]
 
 
 @pytest.mark.parametrize("fields", [{"num_threads": 1}, {"cpu_list": "0-3"}], ids=lambda fields: next(iter(fields)))

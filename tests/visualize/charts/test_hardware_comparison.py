@@ -1,7 +1,10 @@
 """The comparison of hardware at shared points."""
 
+from dataclasses import replace
+
 import pytest
 
+from benchmarking.core.records import Origin
 from visualize.drawing.figure import NotDrawn
 
 NAME = "hardware_comparison"
@@ -52,6 +55,12 @@ def test_a_single_configuration_is_not_compared(make_run, outcomes):
 def test_different_weights_tasks_and_model_configurations_never_share_a_picture(make_run, figures, alter, change):
     changed = alter.workload(make_run(), **change)
     assert len(figures(NAME, *also_elsewhere(make_run(), alter), *also_elsewhere(changed, alter))) == 2
+
+
+def test_numbers_of_two_definitions_are_never_compared(make_run, outcomes, alter):
+    origin = Origin(format="pyperf", definition="pyperf")
+    found = outcomes(NAME, make_run(), replace(alter.on_device(make_run(slowdown=0.3), "Other"), origin=origin))
+    assert [isinstance(one, NotDrawn) and "no comparison" in one.why for one in found] == [True, True]
 
 
 def test_numbers_of_new_tokens_and_requests_in_flight_have_separate_panels(make_run, figures, see, alter):

@@ -592,6 +592,47 @@ def test_a_file_without_a_date_is_not_called_the_newest_run(tmp_path):
     ]
 
 
+def test_the_list_of_loads_and_the_page_of_one_agree_and_promise_nothing_that_is_not_stored(tmp_path):
+    """A log with two results at one level and without a date."""
+    path = tmp_path / "own.duckdb"
+    file = read_file(FIXTURES / "imports/vllm_printed/first_versions.log")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all(list(importer_for(file).runs(file)))
+        with warehouse.transaction() as connection:  # in the order of the result ids, the other one is the newer
+            connection.execute("UPDATE benchmark_runs SET started_at = '2026-01-02'")
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        listed = page_of(found, "loads").loads
+        (row,) = listed.rows
+        page = views()["load"].page(found, row[1].link.parameters)
+        run = page_of(found, "run", run_id=page.run_id)
+    shown = dict(zip((heading.text for heading in listed.headings), (cell.text for cell in row), strict=True))
+    (level,) = page.levels.rows
+    assert shown["requests/s"] == {"6.05": "6.05", "6.15": "6.15"}[level[2].text]
+    assert page.answer.startswith(f"At most {level[2].text} requests/s answered at 6.5 requests/s")
+    assert (level[0].link, level[0].hint, page.requests) == (None, None, ())
+    assert {(line[0].link, line[0].hint) for line in run.results.rows} == {(None, None)}
+
+
+def test_speedups_and_titles_are_about_one_definition_of_the_metrics(tmp_path):
+    one = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    origin = Origin(format="pyperf", definition="pyperf")
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest_all(
+            [
+                make_run(**one),
+                make_run(**one, runtime="onnxruntime", slowdown=0.5),
+                dataclasses.replace(make_run(**one, runtime="openvino", slowdown=0.3), origin=origin),
+            ]
+        )
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "hardware")
+    assert [(row[0].text.split(" ")[0], row[1].text) for row in page.grid.rows] == [
+        ("openvino", "-"), ("onnxruntime", "2\N{MULTIPLICATION SIGN}"), ("eager", "1\N{MULTIPLICATION SIGN}"),
+    ]  # fmt: skip
+    assert "openvino" not in page.chart.title
+    assert "others are defined differently" in page.chart.caption
+
+
 def test_speedups_are_over_the_chosen_baseline(data):
     page = page_of(data, "hardware", model="bert-base-uncased", point="b1 s32")
     assert "onnxruntime" in page.baselines[0]

@@ -500,6 +500,7 @@ def test_a_search_that_found_none_hides_no_answer_for_requests_of_another_length
         ([(100, 1.0), (100, 1.0, "over_saturated")], "within the limits up to 1 request/s."),
         ([(100, 0.9, "late_generator"), (9, 0.5, "late_generator")], ": no rate is known: all 2 levels are invalid."),
         ([(100, 0.9, "late_generator")], ": no rate is known: its only level is invalid."),
+        ([(100, None, "late_generator"), (100, None, "short_window")], "all 2 levels are invalid or unsteady."),
         # Latencies count from the schedule, so what a late generator sent met the limits all the same.
         (
             [(100, 1.0, "late_generator"), (9, 0.5, "late_generator")],
@@ -523,6 +524,7 @@ def test_the_limits_hold_in_a_report_by_the_rule_of_the_load_test(store, report,
         severity = "invalid" if "late_generator" in kinds else "noisy"
         doubts = tuple(Doubt(kind=kind, severity=severity, evidence={}) for kind in kinds)
         metrics = {**one.metrics, "requests_sent": float(count), "goodput_share": share}
+        metrics = {name: value for name, value in metrics.items() if value is not None}
         results.append(replace(one, metrics=metrics, doubts=doubts, validity=severity if doubts else "valid"))
     store(replace(run, results=tuple(results)))
     (found,) = section(report(name="r.md"), "Under load")

@@ -60,7 +60,7 @@ ORDER BY bool_and(origin_format IS NOT NULL), simulated, newest DESC NULLS LAST,
 """
 """Those measured on here come first; the time that is stored for a file without a date is that of its last change."""
 OF_MODEL = f"""
-SELECT hardware_comparison.*, {COMMAND}, places.device_place
+SELECT hardware_comparison.*, {COMMAND}, places.device_place, run.origin_definition
 FROM hardware_comparison JOIN benchmark_runs run USING (run_id) JOIN {PLACES} ON places.hardware_id = run.hardware_id
 WHERE hardware_comparison.model_id = $model AND (run.runtime_mode->>'loop') IS NULL
 ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
@@ -72,6 +72,7 @@ WHERE result_id IN (SELECT unnest($ids))
 """  # noqa: S608 - names of columns only
 """Not every column of the view: those not needed take three quarters of the time, and tens of MB."""
 MOST_BARS = 40
+TWO_DEFINITIONS = "The title and the speedups are about the metrics of the baseline; others are defined differently."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,8 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
     for row in shown:
         mode = {**json.loads(row["runtime_mode"]), "threads": row["num_threads"], "processors": row["cpu_list"]}
         settings = ", ".join(f"{name}={value}" for name, value in sorted(mode.items()) if value is not None)
-        facts.append((settings, row["task"], row["weights"], row["hardware_id"][:8]))
+        definition = f"metrics of {row['origin_definition']}" if row["origin_definition"] else ""
+        facts.append((settings, row["task"], row["weights"], definition, row["hardware_id"][:8]))
     names = distinct_names(plain, facts, " · ")
     real = [
         name
@@ -141,6 +143,10 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         if not row["simulated"] and row["latency_median_ms"] is not None
     ]
     baseline = parameters.baseline if parameters.baseline in names else next(reversed(real or names), None)
+    base = next((row for name, row in zip(names, shown, strict=True) if name == baseline), {})
+    shown = [
+        {**row, "is_comparable": row["origin_definition"] == base.get("origin_definition")} for row in shown
+    ]  # numbers of two definitions are never compared
     asked = {"point": (parameters.point, point), "setup": (parameters.baseline, baseline)}
     notices = [
         f"{visible(str(model))} has no {what} {visible(str(given))!r} here: this is {found}."
@@ -215,7 +221,7 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     real = {
         name: drawable({**row, **{key: row[of] for key, of in latency.items()}})
         for name, row in zip(names, with_launches(data.warehouse, rows), strict=True)
-        if not row["simulated"] and row["latency_median_ms"] is not None
+        if not row["simulated"] and row["latency_median_ms"] is not None and row["is_comparable"]
     }
     winner = min(real, key=lambda name: float(real[name]["value"]), default=None)
     told = None
@@ -231,6 +237,7 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
         subtitle=visible(shared),
         notes=(
             "The newest result of each setup, without invalid ones, fastest first; simulated devices come last.",
+            *([] if all(row["is_comparable"] for _, row in shown) else [TWO_DEFINITIONS]),
             *([doubtful] if doubtful else []),
             *([told.note] if told and told.note else []),
         ),
@@ -254,7 +261,7 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
         link = run_link(row["run_id"], row["result_id"])
         median_ms = row["latency_median_ms"]
         times = None
-        if base is not None and median_ms and not row["simulated"]:
+        if base is not None and median_ms and not row["simulated"] and row["is_comparable"]:
             times = f"{separated(exact(base / median_ms, 3))}\N{MULTIPLICATION SIGN}"
         started = started_text(row["started_at"], row["doubts"] or ())
         lines.append((text_cell(short(name), link=link), text_cell(times), *line, text_cell(started)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -83,7 +83,9 @@ NEWEST = f"""{IMPORTED}, tests AS (
             NOT is_search AND validity IS DISTINCT FROM 'invalid' AS is_sound
         FROM benchmark_results r JOIN tests USING (run_id)
         WHERE test IN (SELECT test FROM newest)
-        QUALIFY row_number() OVER (PARTITION BY test, series_id ORDER BY tests.started_at DESC, result_id DESC) = 1
+        QUALIFY row_number() OVER (
+            PARTITION BY test, series_id ORDER BY tests.started_at DESC, run_id DESC, result_id DESC
+        ) = 1
     )
     GROUP BY test
 )
@@ -108,6 +110,7 @@ WHERE model_id = $model AND run_id <> $run AND curve_id IN (SELECT curve_id FROM
 GROUP BY run_id ORDER BY started_at DESC, run_id LIMIT $most
 """
 MOST_ALIKE = 6
+WITH_REQUESTS = "SELECT DISTINCT result_id FROM requests WHERE list_contains($results, result_id) AND phase = 'measure'"
 NUMBERS: Mapping[str, str] = {
     "requests": "requests_sent",
     "failed": "requests_failed",
@@ -242,6 +245,10 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     requests, server = (
         () if drawn is None else _figures(data, name, [drawn]) for name in ("request_timeline", "use_over_time")
     )
+    ids = {"results": [row["result_id"] for row in measured]}
+    with_requests = (
+        {row["result_id"] for row in data.warehouse.query(WITH_REQUESTS, ids).dicts()} if measured else set()
+    )
     device = run["device_name"] or run["device"]
     setup = [run["runtime"]] if run["runtime"] not in (SERVER, words.UNKNOWN) else []
     setup += [f"on {device}"] if device not in (words.UNKNOWN, SERVER) else []
@@ -261,7 +268,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         error=run["error"],
         answer=_answer(rows),
         facts=_facts(run, mode, rows),
-        levels=_levels(run_id, levels, named, drawn),
+        levels=_levels(run_id, levels, named, drawn, with_requests),
         failures=[(named(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]],
         doubts=noted_doubts(rows, named, is_import=is_import),
         is_measured=any(map(is_ok, rows)),
@@ -288,12 +295,14 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     )
 
 
-def _levels(run_id: str, levels: Sequence[Row], named: Callable[[Row], str], drawn: Row | None) -> Grid:
-    """A row per level, with the numbers that any has; each measured level is linked to its requests."""
+def _levels(
+    run_id: str, levels: Sequence[Row], named: Callable[[Row], str], drawn: Row | None, with_requests: Collection[str]
+) -> Grid:
+    """A row per level, with the numbers that any has; each level with stored requests is linked to them."""
 
     def level_cell(row: Row) -> Cell:
         text = named(row) + (" (knee)" if row["is_knee"] else "")
-        if not is_ok(row):
+        if row["result_id"] not in with_requests:
             return text_cell(text)
         link = Link(view="load", parameters=LoadParameters(run_id=run_id, result=row["result_id"]))
         return text_cell(text, link=link, hint="its requests are drawn below" if row is drawn else "draw its requests")

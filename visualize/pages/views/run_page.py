@@ -66,6 +66,10 @@ SAMPLED = """
 SELECT metric, min(unit) AS unit FROM raw_benchmark_data
 WHERE result_id = $result AND phase = 'measure' GROUP BY metric ORDER BY metric <> $first, metric
 """
+WITH_SAMPLES = """
+SELECT DISTINCT result_id FROM raw_benchmark_data
+WHERE result_id IN (SELECT result_id FROM benchmark_results WHERE run_id = $run) AND phase = 'measure'
+"""
 PROFILED = """
 SELECT * FROM profiles
 WHERE model_id = $model AND weights = $weights AND hardware_id = $hardware AND runtime = $runtime
@@ -109,9 +113,10 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
     run_id, is_import = run["run_id"], run["origin_format"] is not None
     rows = data.warehouse.query(RESULTS, {"run": run_id}).dicts()
     sampled, metrics, drawn, samples = _samples(data, rows, parameters)
+    with_samples = {row["result_id"] for row in data.warehouse.query(WITH_SAMPLES, {"run": run_id}).dicts()}
 
     def point_cell(row: Row) -> Cell:
-        if row["status"] != "ok":
+        if row["status"] != "ok" or row["result_id"] not in with_samples:
             return text_cell(point_text(row))
         hint = "its samples are drawn below" if row is sampled else "draw its samples"
         return text_cell(point_text(row), link=run_link(run_id, row["result_id"]), hint=hint)
