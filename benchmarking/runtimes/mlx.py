@@ -155,7 +155,10 @@ class MlxModel(common.EngineModel):
         import mlx.core
         from mlx.utils import tree_flatten
 
-        mlx.core.set_default_device(mlx.core.gpu if on_gpu else mlx.core.cpu)
+        device = mlx.core.gpu if on_gpu else mlx.core.cpu
+        mlx.core.set_default_device(device)
+        self.stream = mlx.core.new_thread_local_stream(device)
+        """For mlx-lm's loops: their own is on the device that was the default when mlx-lm was imported."""
         self.settings = settings
         self.model = _load(folder, settings.lora)
         self.draft = None if draft is None else _load(draft, None)
@@ -171,7 +174,7 @@ class MlxModel(common.EngineModel):
         self.facts: Mapping[str, Json] = {
             "engine": f"mlx {mlx.core.__version__}, mlx-lm {version_of('mlx-lm')}",
             "engine_system": {
-                "device": str(mlx.core.default_device()),
+                "device": str(self.stream.device),
                 "has_metal": bool(mlx.core.metal.is_available()),
             },
             "parameters_by_dtype": dict[str, Json](sorted(by_type.items())),
@@ -232,7 +235,7 @@ class MlxRequest(common.EngineRequest):
         import mlx.core
         from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
 
-        mlx.core.synchronize()  # generate_step starts one more token than it returns
+        mlx.core.synchronize(self._engine.stream)  # generate_step starts one more token than it returns
         depth = int(self._context.shape[1])
         if self._cache is not None and depth and can_trim_prompt_cache(self._cache):
             trim_prompt_cache(self._cache, int(self._cache[0].offset) - depth)
@@ -249,6 +252,7 @@ class MlxRequest(common.EngineRequest):
             steps = generate_step(
                 self._prompts[0],
                 self._engine.model,
+                stream=self._engine.stream,
                 max_tokens=self._new_tokens,
                 prompt_cache=self._cache,
                 **self._cache_bits,
@@ -305,6 +309,12 @@ class SpeculativeRequest(common.EngineRequest):
         self._draft_tokens = model.settings.draft_tokens or DRAFT_TOKENS
         self._is_draft: list[bool] = []
 
+    def reset(self) -> None:
+        """A call makes its own caches; what the last one left unread is awaited."""
+        import mlx.core
+
+        mlx.core.synchronize(self._engine.stream)
+
     def generate(self, arrived: common.Arrivals) -> None:
         from mlx_lm.generate import speculative_generate_step
 
@@ -313,6 +323,7 @@ class SpeculativeRequest(common.EngineRequest):
             self._prompt,
             self._engine.model,
             self._engine.draft,
+            stream=self._engine.stream,
             num_draft_tokens=self._draft_tokens,
             max_tokens=self._new_tokens,
         )

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import struct
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -100,6 +101,35 @@ def test_model_drafting_for_itself_is_always_accepted(name: str, llama: Workload
         found = metrics_of(operation)
     assert found["draft_acceptance_rate"] == 1.0
     assert 3.0 < found["mean_accepted_length"] <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("step", "options"), [("generate_step", {}), ("speculative_generate_step", {"draft_model": "tiny-llama"})]
+)
+def test_mlx_lm_computes_on_the_cells_device_and_a_reset_awaits_it(
+    step: str, options: Mapping[str, str], llama: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed("mlx")
+    import mlx.core
+    import mlx_lm.generate  # noqa: F401
+
+    steps: Any = sys.modules["mlx_lm.generate"]  # the package has a function of this name
+    of_steps, awaited = [], []
+    make, wait = getattr(steps, step), mlx.core.synchronize
+
+    def made(*arguments: Any, stream: Any = None, **named: Any) -> Any:
+        of_steps.append(stream)
+        return make(*arguments, **named, **({} if stream is None else {"stream": stream}))
+
+    monkeypatch.setattr(steps, step, made)
+    monkeypatch.setattr(mlx.core, "synchronize", lambda stream=None: (awaited.append(stream), wait(stream)))
+    with opened("mlx", llama, **options) as (session, operation):
+        called(operation)
+        operation.reset()
+    # mlx-lm's default stream is on the GPU of a Mac, whatever the cell's device.
+    assert [stream.device for stream in of_steps] == [mlx.core.Device(mlx.core.cpu)]
+    assert awaited == [of_steps[0]] * 2
+    assert session.verified["engine_system"]["device"] == "Device(cpu, 0)"
 
 
 def test_pipeline_generates_eagers_tokens_and_stores_its_own_times(llama: Workload, eager: Callable[..., Any]) -> None:
