@@ -369,7 +369,7 @@ def _exporter(url: str | None) -> Target | None:
     if url is None:
         return None
     exporter = Target(url=_address("--device-metrics", url), model="")
-    if not device_use(read(exporter)):
+    if not device_use(read(exporter)).values:
         raise UsageError(
             f"--device-metrics {url}: {PATH} there shows no metrics of a DCGM exporter or node exporter: start one, or "
             "correct the address"

@@ -35,7 +35,17 @@ from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MIB, MS_PER_S, NS_PER_MS, bytes_to_mb
 from benchmarking.core.plugins import processor
-from benchmarking.core.records import Device, Doubt, Json, Readings, Requests, Samples, from_json, to_json
+from benchmarking.core.records import (
+    NOT_SUPPORTED,
+    Device,
+    Doubt,
+    Json,
+    Readings,
+    Requests,
+    Samples,
+    from_json,
+    to_json,
+)
 from benchmarking.devices.support.gauges import ProcessTree, SeveralGauge, open_gauge
 from benchmarking.load.connections import Target
 from benchmarking.measure.monitor import RESIDENT, SERIES, TIMES, Sampler, Usage, found_gpus, sample_until_the_end
@@ -102,9 +112,10 @@ MAX_NAME = 200
 """Characters of a metric's name."""
 COUNTER = re.compile(r"# TYPE ([A-Za-z_:][\w:]*) counter\s*$")
 SAMPLE = re.compile(
-    r"""([A-Za-z_:][\w:]*+)\s*+(?:\{(?:[^"{}]|"(?:[^"\\]|\\.)*+")*+\})?\s*+([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+|[Ii]nf|[Nn]a[Nn]))(?=\s|$)"""
+    r"""([A-Za-z_:][\w:]*+)\s*+(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*+")*+)\})?\s*+([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+|[Ii]nf|[Nn]a[Nn]))(?=\s|$)"""
 )
 """A line of the format: name, labels, value. It reads each character once, whatever a server sends."""
+LABEL = re.compile(r"""([A-Za-z_]\w*+)="((?:[^"\\]|\\.)*+)\"""")
 NO_METRICS = ("_bucket", "_created")
 TOTAL = "_total"
 MOST_VALUE = 1e300
@@ -112,7 +123,7 @@ UTILIZATION, USED, POWER = USE_NAMES
 STATES: Mapping[str, tuple[str | tuple[str, ...], ...]] = {
     "server_running": (
         *("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
-        *("tgi_batch_current_size", "ovms_infer_req_active"),
+        *("tgi_batch_current_size", "ovms_current_graphs", "ovms_infer_req_active"),
     ),
     "server_waiting": (
         *("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
@@ -141,20 +152,30 @@ DEVICES: Mapping[str, tuple[str, float]] = {
 }
 """Reading of a device -> the metric of a DCGM exporter that states it, and how much of the reading's unit is one of
 its. Several GPUs count as one: mean utilization, total memory and power."""
+EXPORTED = {metric: name for name, (metric, _) in DEVICES.items()}
+OF_PARTS = "GPU_I_ID"
+"""The label of a GPU's instances (MIG). DCGM's exporter states the power of the whole GPU for each of them
+(NVIDIA/dcgm-exporter#257) and 0 as their utilization, which it does not know (#216)."""
+NO_UTILIZATION = f"{NOT_SUPPORTED}: DCGM knows no utilization of a GPU in MIG mode ({DEVICES[UTILIZATION][0]} is 0)"
+BY_PRIORITY = re.compile(r"sglang:num_\w+_reqs")
+"""Numbers of SGLang that are stated for all priorities together (priority="") and for each."""
+Rank = tuple[tuple[int, str], ...]
+RANKS = ("pp_rank", "tp_rank", "moe_ep_rank")
+"""Labels of SGLang's processes of one engine, each of which may state the whole engine's numbers."""
 MACHINE_TOTAL, MACHINE_AVAILABLE = "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes"
 """A node exporter's memory."""
 
 
 def read(target: Target) -> dict[str, list[float]]:
-    """Name -> its numbers, one for each set of labels but those without a value (NaN); empty if the server shows
-    none."""
+    """Name -> its numbers, one for each set of labels but those without a value (NaN) and those that repeat another's
+    (`_subject`); empty if the server shows none."""
     try:
         status, text = fetch(target, PATH)
     except (OSError, ValueError):
         return {}
     if status != HTTPStatus.OK:
         return {}
-    found: dict[str, list[float]] = {}
+    found: dict[str, dict[object, tuple[Rank, float]]] = {}
     counters = set[str]()
     for line in text.split("\n"):
         if (declared := COUNTER.match(line)) is not None:
@@ -165,16 +186,34 @@ def read(target: Target) -> dict[str, list[float]]:
             continue
         # As in OpenMetrics, the name of a counter ends with _total.
         name = f"{sample[1].removesuffix(TOTAL)}{TOTAL}" if sample[1] in counters else sample[1]
+        if EXPORTED.get(name) == UTILIZATION and dict(LABEL.findall(sample[2] or "")).get(OF_PARTS):
+            name = OF_PARTS
         if name not in found and len(found) == MOST_METRICS:
             continue
         try:
-            value = float(sample[2])
+            value = float(sample[3])
         except ValueError:  # such as 1.2.3
             continue
-        values = found.setdefault(name, [])
-        if math.isfinite(value) and abs(value) < MOST_VALUE:
-            values.append(value)
-    return found
+        stated = found.setdefault(name, {})
+        if math.isfinite(value) and abs(value) < MOST_VALUE and (of := _subject(name, sample[2], len(stated))):
+            subject, rank = of
+            if subject not in stated or rank < stated[subject][0]:
+                stated[subject] = rank, value
+    return {name: [value for _, value in stated.values()] for name, stated in found.items()}
+
+
+def _subject(name: str, text: str | None, position: int) -> tuple[object, Rank] | None:
+    """What a sample with these labels is about, and its rank among those about the same, of which the lowest counts;
+    None for one that does not count. Where nothing is known of the name, each is about something else."""
+    if name.startswith("sglang:"):
+        labels = dict(LABEL.findall(text or ""))
+        if labels.get("priority") and BY_PRIORITY.fullmatch(name):
+            return None
+        ranks = [labels.pop(one, "") for one in RANKS]
+        return frozenset(labels.items()), tuple((len(rank), rank) for rank in ranks)
+    if (reading := EXPORTED.get(name)) is not None and "UUID" in (labels := dict(LABEL.findall(text or ""))):
+        return (labels["UUID"], labels.get(OF_PARTS) if reading == USED else None), ()
+    return position, ()
 
 
 def scraped(target: Target) -> dict[str, float]:
@@ -195,14 +234,19 @@ def state(found: Mapping[str, list[float]]) -> dict[str, float]:
     return values
 
 
-def device_use(found: Mapping[str, list[float]]) -> dict[str, float]:
+def device_use(found: Mapping[str, list[float]]) -> Readings:
     """The readings of devices and of the machine's memory from an exporter's metrics."""
-    values: dict[str, float] = {}
+    values: dict[str, Json] = {}
     for name, (source, factor) in DEVICES.items():
         if known := found.get(source):
             values[name] = factor * (fmean(known) if name == UTILIZATION else math.fsum(known))
     total, available = (math.fsum(found.get(name, ())) for name in (MACHINE_TOTAL, MACHINE_AVAILABLE))
-    return {**values, "machine_used_bytes": total - available} if total and available else values
+    if total and available:
+        values["machine_used_bytes"] = total - available
+    if OF_PARTS in found:
+        values.pop(UTILIZATION, None)
+        return Readings(values=values, missing={UTILIZATION: NO_UTILIZATION})
+    return Readings(values=values)
 
 
 def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -399,7 +443,7 @@ def main() -> int:
             values = state(metrics := read(target))
             unanswered = 0 if metrics else unanswered + 1
             found |= Readings(values=values)
-        return found if exporter is None else found | Readings(values=device_use(read(exporter)))
+        return found if exporter is None else found | device_use(read(exporter))
 
     sample_until_the_end(question["interval_s"], sample)
     for gauge in (own, devices):

@@ -40,6 +40,12 @@ class Preset:
     """Where its API is."""
     false: str | None = "--no-"
     """What the flag of a switch begins with to turn it off; None if leaving it out does."""
+    has_underscores: bool = False
+    """Whether its flags have underscores, not hyphens."""
+    states_switches: bool = False
+    """Whether a switch takes its value: "--name=true", "--name=false"."""
+    metrics: tuple[str, ...] = ()
+    """Flags with which it shows its metrics. They follow the command and do not distinguish series."""
     has_flags: bool = True
     """Whether its settings are flags, so that swept names can become flags."""
 
@@ -61,13 +67,20 @@ PRESETS: Mapping[str, Preset] = {
             command="text-generation-launcher --model-id {model} --hostname 127.0.0.1 --port {port}",
             false=None,
         ),
-        Preset(engine="tensorrt-llm", command="trtllm-serve {model} --host 127.0.0.1 --port {port}", false=None),
+        Preset(
+            engine="tensorrt-llm",
+            command="trtllm-serve {model} --host 127.0.0.1 --port {port}",
+            false=None,
+            has_underscores=True,
+        ),
         Preset(
             engine="ovms",
             command="ovms --rest_bind_address 127.0.0.1 --rest_port {port} --source_model {model} "
             "--model_repository_path models --task text_generation",
             path="/v3",
-            false=None,
+            has_underscores=True,
+            states_switches=True,
+            metrics=("--metrics_enable",),
         ),
     )
 }
@@ -103,7 +116,7 @@ class Combination:
     def mode(self) -> dict[str, Scalar]:
         """What distinguishes its series: the command without values, and the values."""
         words = [word if PLACE.search(word) else shlex.quote(word) for word in self.command]
-        words += [f"{_flag(name)} {{{name}}}" for name in self.flags]
+        words += [f"{self._flag(name)} {{{name}}}" for name in self.flags]
         values = {
             f"serve_{name}": (int(value) if re.fullmatch(r"0|[1-9]\d{0,8}", value) else value)
             for name, value in self.values.items()
@@ -120,15 +133,23 @@ class Combination:
         values = {**({} if self.model is None else {MODEL: self.model}), **self.values, PORT: str(port)}
         words = ((word, PLACE.sub(lambda found: values[found[1]], word)) for word in self.command)
         given = [text for word, text in words if text or not PLACE.fullmatch(word)]
+        if self.preset is None:  # then each name is in the command
+            return tuple(given)
         for name in self.flags:
-            value, flag = self.values[name], _flag(name)
-            if value == "true":
-                given.append(flag)
-            elif value != "false":
+            value, flag = self.values[name], self._flag(name)
+            if value not in ("true", "false"):
                 given += [flag, value]
-            elif self.preset is not None and self.preset.false is not None:
+            elif self.preset.states_switches:
+                given.append(f"{flag}={value}")
+            elif value == "true":
+                given.append(flag)
+            elif self.preset.false is not None:
                 given.append(flag.replace("--", self.preset.false, 1))
-        return tuple(given)
+        return (*given, *self.preset.metrics)
+
+    def _flag(self, name: str) -> str:
+        has_underscores = self.preset is not None and self.preset.has_underscores
+        return f"--{name if has_underscores else name.replace('_', '-')}"
 
 
 def servers(text: str, sweeps: Sequence[tuple[str, Sequence[str]]], model: str | None) -> list[Combination]:
@@ -230,7 +251,3 @@ def _word(item: Node) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

@@ -6,7 +6,9 @@ import itertools
 
 import pytest
 
-from benchmarking.core.records import Requests
+from benchmarking.core.records import Readings, Requests
+from benchmarking.load import observer
+from benchmarking.load.connections import Target
 from benchmarking.load.observer import device_use, observed, state
 from benchmarking.measure.monitor import Sample, Usage
 
@@ -172,7 +174,72 @@ def test_a_device_exporter_counts_several_gpus_as_one():
             "DCGM_FI_DEV_POWER_USAGE": [300.0, 400.0],
         }
     )
-    assert found == {"utilization_percent": 75.0, "device_used_bytes": 3 * 2**20, "power_w": 700.0}
+    assert found.values == {"utilization_percent": 75.0, "device_used_bytes": 3 * 2**20, "power_w": 700.0}
     memory = {"node_memory_MemTotal_bytes": [10.0], "node_memory_MemAvailable_bytes": [4.0]}
-    assert device_use(memory) == {"machine_used_bytes": 6.0}
-    assert device_use({"node_memory_MemTotal_bytes": [10.0]}) == {}
+    assert device_use(memory).values == {"machine_used_bytes": 6.0}
+    assert device_use({"node_memory_MemTotal_bytes": [10.0]}) == Readings()
+
+
+def page_of(text, monkeypatch):
+    """The metrics of a page."""
+    monkeypatch.setattr(observer, "fetch", lambda target, path: (200, text))
+    return observer.read(Target(url="http://127.0.0.1:1/v1", model="m"))
+
+
+# As dcgm-exporter writes it for a board with three instances (NVIDIA/dcgm-exporter#257, #216), and for a whole GPU that
+# two containers share.
+MIG = """\
+# TYPE DCGM_FI_DEV_POWER_USAGE gauge
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a",device="nvidia0",GPU_I_PROFILE="1g.10gb",GPU_I_ID="7"} 300
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a",device="nvidia0",GPU_I_PROFILE="1g.10gb",GPU_I_ID="8"} 300
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a",device="nvidia0",GPU_I_PROFILE="1g.10gb",GPU_I_ID="9"} 300
+DCGM_FI_DEV_POWER_USAGE{gpu="1",UUID="GPU-b",device="nvidia1",pod="a"} 100
+DCGM_FI_DEV_POWER_USAGE{gpu="1",UUID="GPU-b",device="nvidia1",pod="b"} 100
+DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-a",device="nvidia0",GPU_I_PROFILE="1g.10gb",GPU_I_ID="7"} 10
+DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-a",device="nvidia0",GPU_I_PROFILE="1g.10gb",GPU_I_ID="8"} 20
+DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-b",device="nvidia1",pod="a"} 70
+DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-b",device="nvidia1",pod="b"} 70
+"""
+UTILIZATION_OF_PARTS = """\
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",device="nvidia0",GPU_I_PROFILE="1g.10gb",GPU_I_ID="7"} 0
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",device="nvidia0",GPU_I_PROFILE="1g.10gb",GPU_I_ID="8"} 0
+"""
+WHOLE = 'DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-b",device="nvidia1"} 50\n'
+
+
+def test_the_power_of_a_board_counts_once_and_the_utilization_of_mig_instances_is_unknown(monkeypatch):
+    found = device_use(page_of(MIG + UTILIZATION_OF_PARTS + WHOLE, monkeypatch))
+    assert found.values == {"device_used_bytes": 100 * 2**20, "power_w": 400.0}
+    assert found.missing["utilization_percent"].startswith("not_supported: DCGM knows no utilization of a GPU in MIG")
+    found = device_use(page_of(MIG + WHOLE, monkeypatch))
+    assert (found.values["utilization_percent"], found.missing) == (50.0, {})
+
+
+# As SGLang's metrics_collector.py writes them: the total under priority="", and the same from each rank of an engine.
+RANKS = """\
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{dp_rank="0",model_name="m",moe_ep_rank="0",pp_rank="1",priority="",tp_rank="0"} 7.0
+sglang:num_running_reqs{dp_rank="0",model_name="m",moe_ep_rank="0",pp_rank="0",priority="",tp_rank="0"} 8.0
+sglang:num_running_reqs{dp_rank="0",model_name="m",moe_ep_rank="0",pp_rank="0",priority="0",tp_rank="0"} 6.0
+sglang:num_running_reqs{dp_rank="0",model_name="m",moe_ep_rank="0",pp_rank="0",priority="-1",tp_rank="0"} 2.0
+sglang:num_running_reqs{dp_rank="1",model_name="m",moe_ep_rank="2",pp_rank="0",priority="",tp_rank="2"} 3.0
+sglang:num_running_reqs{dp_rank="1",model_name="m",moe_ep_rank="3",pp_rank="0",priority="",tp_rank="3"} 3.0
+sglang:num_queue_reqs{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 5.0
+# TYPE sglang:prompt_tokens_total counter
+sglang:prompt_tokens_total{model_name="m",priority="0"} 10.0
+sglang:prompt_tokens_total{model_name="m",priority="1"} 20.0
+"""
+
+
+def test_requests_that_several_ranks_or_priorities_of_sglang_state_count_once(monkeypatch):
+    assert state(page_of(RANKS, monkeypatch)) == {
+        "server_running": 11.0,
+        "server_waiting": 5.0,
+        "server_prompt_tokens": 30.0,
+    }
+
+
+def test_ovms_states_the_graphs_of_language_models_in_process(monkeypatch):
+    page = 'ovms_infer_req_active{name="m",version="1"} 1\n'
+    assert state(page_of(page, monkeypatch)) == {"server_running": 1.0}
+    assert state(page_of(page + 'ovms_current_graphs{name="m"} 4\n', monkeypatch)) == {"server_running": 4.0}

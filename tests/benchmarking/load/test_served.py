@@ -335,9 +335,28 @@ def test_an_engine_is_started_by_its_name_with_swept_flags(monkeypatch):
     }
     (off,) = server_plan.servers("sglang", [("disable_radix_cache", ("false",))], "m")
     assert not any("radix" in word for word in off.filled(1))
-    assert server_plan.servers("ovms", [], "m")[0].path == "/v3"
     swept = server_plan.servers("vllm", [("model", ("a", "b"))], "m")
     assert [one.filled(1)[2] for one in swept] == ["a", "b"], "a swept model is the one that is served"
+
+
+def test_each_engine_gets_flags_as_it_spells_them(monkeypatch):
+    monkeypatch.setattr(server_plan, "program", lambda name: f"/usr/bin/{name}")
+    sweeps = [("max_batch_size", ("64",)), ("trust_remote_code", ("true",)), ("enable_chunked_prefill", ("false",))]
+    (one,) = server_plan.servers("tensorrt-llm", sweeps, "m")
+    assert one.filled(8)[6:] == ("--max_batch_size", "64", "--trust_remote_code")
+    assert one.mode["serve"].endswith(
+        "--max_batch_size {max_batch_size} --trust_remote_code {trust_remote_code} "
+        "--enable_chunked_prefill {enable_chunked_prefill}"
+    )
+    on, off = server_plan.servers("ovms", [("enable_prefix_caching", ("true", "false")), ("cache_size", ("2",))], "m")
+    assert (on.path, on.filled(8)[-4:]) == (
+        "/v3",
+        ("--enable_prefix_caching=true", "--cache_size", "2", "--metrics_enable"),
+    )
+    assert "--enable_prefix_caching=false" in off.filled(8)
+    (plain,) = server_plan.servers("ovms", [], "m")
+    assert plain.filled(8)[-1] == "--metrics_enable"
+    assert plain.mode["serve"] == server_plan.PRESETS["ovms"].command, "the series of earlier results"
 
 
 @pytest.mark.parametrize(
