@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from benchmarking.builds.inventory import CachedBuild, read_contents
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.errors import EXIT_OK
-from benchmarking.core.plugins import kinds, names_with, version_of
+from benchmarking.core.plugins import distributions_of, kinds, names_with, versions_of
 from benchmarking.core.records import Device, Json, to_json
 from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
@@ -58,8 +59,8 @@ def runtimes_json() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name in plugins.names(plugins.RUNTIMES):
         if (runtime := plugins.runtime(name)).runs_models:
-            installed = {package: version_of(package) for package in runtime.packages}
-            versions = {package: version for package, version in installed.items() if version is not None}
+            others = chain(*(distributions_of(package.replace("-", "_")) for package in runtime.packages))
+            versions = versions_of(dict.fromkeys((*runtime.packages, *others)))
             why_not = runtime.unusable()
             rows.append({"name": name, "found": why_not is None, "why_not": why_not, "versions": versions})
     return rows

@@ -18,7 +18,7 @@ from benchmarking import __version__
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import psutil
-from benchmarking.core.plugins import version_of
+from benchmarking.core.plugins import distributions_of, versions_of
 from benchmarking.core.records import Json, Point, Precision, Provenance, Scalar, WeightsKind
 from benchmarking.core.untrusted.repository import repository_state
 
@@ -27,8 +27,12 @@ PACKAGES = (
     *("numpy", "onnxruntime", "onnxruntime-gpu", "openvino", "nvidia-ml-py"),
 )
 """Packages whose version may change a number; those that are not installed are left out."""
-
-
+ENGINES = (
+    *("onnx", "onnxruntime-qnn", "nncf", "torchao", "kernels", "flash-attn", "flash-attn-3", "flash-attn-4"),
+    *("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "openvino-genai", "openvino-tokenizers", "ctranslate2"),
+    *("mlx", "mlx-cpu", "mlx-lm", "xllamacpp", "llama-cpp-python", "gguf", "playwright"),
+)
+"""Packages of single runtimes, whose versions runs of benchhouse 0.2 lack."""
 CLOCK_READINGS = 1_000_000
 """Readings of a clock before it counts as standing still: tens of milliseconds, longer than the step of any clock."""
 
@@ -117,9 +121,25 @@ def provenance(command: Sequence[str], tags: Mapping[str, str], description: str
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the installed `PACKAGES`, read without importing them."""
-    found = {name: version for name in PACKAGES if (version := version_of(name)) is not None}
-    return {"python": platform.python_version(), **found}
+    """Versions of Python and of the installed packages that may change a number, read without importing them."""
+    return {**module_versions(), **versions_of((*ENGINES, *distributions_of("onnxruntime_genai")))}
+
+
+def module_versions() -> dict[str, str]:
+    """Of `versions`, those for a module of a script, whose states depend on them."""
+    return {"python": platform.python_version(), **versions_of((*PACKAGES, *distributions_of("onnxruntime")))}
+
+
+def version_differences(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> dict[str, tuple[str | None, str | None]]:
+    """Name -> both versions where they differ; None where a package was not installed. One of `PACKAGES` is stored
+    wherever it is installed. Another that only one side states is unknown on the other, and no difference."""
+    return {
+        name: (before.get(name), after.get(name))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name) and (name in PACKAGES or (name in before and name in after))
+    }
 
 
 NOT_REPEATABLE = MappingProxyType(

@@ -26,7 +26,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import onnx
 from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, GraphRunner, Recipe
-from benchmarking.core.plugins import how_to_install, version_of
+from benchmarking.core.plugins import distributions_of, how_to_install, version_of, versions_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.graphs.bundle import MANIFEST, Bundle, Exported, Graph, read_bundle, write_bundle
@@ -52,7 +52,6 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16", "int8", "int4
 QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
 """Precisions converted from the float32 bundle."""
 EXPORT_PACKAGES = ("torch", "onnx", "onnxscript")
-QUANTIZER_PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnx")
 INPUTS = "inputs."
 """Prefix of the source of a feed that is one of the family's inputs."""
 
@@ -93,6 +92,11 @@ def missing() -> str | None:
     return f"exporting to ONNX needs {', '.join(absent)}: {how_to_install()}" if absent else None
 
 
+def quantizer_packages() -> tuple[str, ...]:
+    """The distributions with ONNX Runtime's tools: whichever contain its module."""
+    return ("onnxruntime", "onnxruntime-gpu", *distributions_of("onnxruntime"), "onnx")
+
+
 def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, opset: int = DEFAULT_OPSET) -> BuildKey:
     """The inputs of a point's bundle. `precision` is the graphs' precision if the runtime converts them to the cell's
     (by a hint, or a quantizer of float32). Raises UnsupportedError for a workload without graphs."""
@@ -106,7 +110,7 @@ def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, ops
     # The packages that make the graphs or contain the models' code.
     packages = [*EXPORT_PACKAGES, "transformers" if recipe.exporter == TRANSFORMERS_EXPORTER else "diffusers"]
     if stored_precision in QUANTIZED:
-        packages += QUANTIZER_PACKAGES
+        packages += quantizer_packages()
     shipped = shipped_file(cell.workload, recipe, stored_precision)
     parts: dict[str, Json] = {
         **model_parts(cell.workload),
@@ -115,7 +119,7 @@ def bundle_key(cell: Cell, point: Point, precision: Precision | None = None, ops
         "exporter": recipe.exporter if shipped is None else {OPTIMUM: shipped_file_identity(shipped)},
         "opset": opset,
         "export_version": EXPORT_VERSION,
-        "versions": {name: version for name in packages if (version := version_of(name)) is not None},
+        "versions": dict[str, Json](versions_of(packages)),
     }
     return BuildKey(kind=KIND, parts=parts)
 

@@ -30,12 +30,12 @@ from typing import Any
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
 from benchmarking.core.lazy_modules import np, onnx
-from benchmarking.core.plugins import version_of
+from benchmarking.core.plugins import version_of, versions_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, read_bundle, write_bundle
 from benchmarking.graphs.export import onnx_files
 from benchmarking.graphs.export.exporter import build_facts, with_weights
-from benchmarking.graphs.exported_model import QUANTIZER_PACKAGES, bundle_key, ensure_bundle
+from benchmarking.graphs.exported_model import bundle_key, ensure_bundle, quantizer_packages
 
 KIND = "fused"
 FUSED = "fused_operators"
@@ -86,7 +86,7 @@ def fused_key(cell: Cell, point: Point) -> BuildKey:
         "task": cell.workload.task,
         "bundle": bundle_key(cell, point).digest,
         "patterns": PATTERNS[str(cell.workload.config["model_type"])],
-        "versions": {name: version for name in QUANTIZER_PACKAGES if (version := version_of(name)) is not None},
+        "versions": dict[str, Json](versions_of(quantizer_packages())),
     }
     return BuildKey(kind=KIND, parts=parts)
 

@@ -28,7 +28,7 @@ from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, memory_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np, onnx, torch
-from benchmarking.core.plugins import is_processor, version_of
+from benchmarking.core.plugins import distributions_of, is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.devices.support import ort_providers as directml
@@ -39,8 +39,8 @@ from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 from benchmarking.workloads.support.weights import weight_files
 
 PACKAGES, BELOW = ("onnxruntime-genai", "onnxruntime-genai-cuda"), ("onnxruntime", "onnxruntime-gpu")
-"""Distributions of the engine, and of the ONNX Runtime that each requires. The CUDA build also runs on a CPU; both
-builds install into the same folder."""
+"""Distributions of the engine, and of the ONNX Runtime that each requires. The CUDA build also runs on a CPU; all
+builds install into the same folder, also those for other devices."""
 PROCESSOR = "cpu"
 """The builder's name for the CPU."""
 BUILDER = "onnxruntime_genai.models.builder"
@@ -160,7 +160,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
             "type": kind,
             **({"provider": provider.name} if provider.name else {}),
             "source": source.digest,
-            "versions": {"onnxruntime-genai": shared.installed_version(PACKAGES), "onnx-ir": version_of("onnx-ir")},
+            "versions": {"onnxruntime-genai": _version(PACKAGES), "onnx-ir": version_of("onnx-ir")},
         }
 
         def make(folder: Path) -> Mapping[str, Json]:
@@ -220,6 +220,11 @@ def provider_on(device: Device, mode: Mapping[str, Scalar]) -> Provider:
         words = ", ".join(found) or "none to choose from"
         raise UnsupportedError(f"--provider {word}: onnxruntime-genai has {words} for {device.selector}")
     return found[str(word)]
+
+
+def _version(names: Sequence[str]) -> str | None:
+    """The version of the first of these distributions that is installed, or of another with the same module."""
+    return shared.installed_version((*names, *distributions_of(names[0].replace("-", "_"))))
 
 
 ABSENT = "absent.onnx"
@@ -303,7 +308,7 @@ class GenaiModel(common.EngineModel):
                 f"requested {provider.reported}, but onnxruntime-genai computes on {self.model.device_type}"
             )
         self.facts: Mapping[str, Json] = {
-            "engine": ", ".join(f"{names[0]} {shared.installed_version(names)}" for names in (PACKAGES, BELOW)),
+            "engine": ", ".join(f"{names[0]} {_version(names)}" for names in (PACKAGES, BELOW)),
             "engine_system": {"device": str(self.model.device_type), "model_type": str(self.model.type)},
             "num_threads": settings.threads,
             "parameters_by_dtype": weights["values"],

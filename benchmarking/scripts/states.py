@@ -19,7 +19,7 @@ from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.contracts import MADE_BUILD
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.provenance import utc_now, versions
+from benchmarking.core.provenance import module_versions, utc_now
 from benchmarking.core.records import Json, Run, canonical_hash
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
@@ -118,7 +118,7 @@ def build_name(script: Path, module: GivenModule) -> str:
 def opened(script: Path, model_id: str, module: GivenModule) -> tuple[ScriptState, str | None]:
     """The current state of a model, with the parts of the saved one that are still valid; and why others are stale."""
     name = build_name(script, module)
-    now = versions()
+    now = module_versions()
     new = ScriptState(
         name=name,
         model_id=model_id,

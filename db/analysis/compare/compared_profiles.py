@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.provenance import version_differences
 from benchmarking.core.records import Json
 from benchmarking.core.sample_statistics import describe
 from benchmarking.core.tables import Table, table_text
@@ -113,11 +114,11 @@ def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) 
     if first["hardware_id"] != second["hardware_id"]:
         differs["hardware"] = [first["hardware_id"], second["hardware_id"]]
     modes = [json.loads(row["runtime_mode"]) for row in (first, second)]
-    versions = [row["versions"] for row in (first, second)]
-    for own, other in (modes, versions):
-        for name in sorted({*own, *other}):
-            if own.get(name) != other.get(name):
-                differs[name] = [own.get(name), other.get(name)]
+    for name in sorted({*modes[0], *modes[1]}):
+        if modes[0].get(name) != modes[1].get(name):
+            differs[name] = [mode.get(name) for mode in modes]
+    versions = version_differences(first["versions"], second["versions"])
+    differs |= {name: [*both] for name, both in versions.items()}
     return ProfileComparison(
         before=_summary(first),
         after=_summary(second),

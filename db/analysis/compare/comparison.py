@@ -19,8 +19,9 @@ from benchmarking.core import plugins
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, HighestRate
 from benchmarking.core.metrics import Metric
+from benchmarking.core.provenance import version_differences
 from benchmarking.core.quality import QUALITY_METRICS, QualityVerdict, judge_quality
-from benchmarking.core.records import LOOP
+from benchmarking.core.records import LOOP, Json
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number
 from benchmarking.core.verdicts import judging
@@ -266,7 +267,7 @@ def _comparison(
         for side in (matched.only_before, matched.only_after)
     )
     # The differences of code, host and versions that all pairs share.
-    per_pair = [differences(_environment(before.result), _environment(after.result)) for before, after in matched.pairs]
+    per_pair = [_environments(before.result, after.result) for before, after in matched.pairs]
     provenance = (
         {name: both for name, both in per_pair[0].items() if all(differs.get(name) == both for differs in per_pair)}
         if per_pair
@@ -512,8 +513,10 @@ def _severity(finding: Finding, metric: Metric) -> tuple[int, float]:
     return 2 if judgement.is_worse else 1, by if metric.is_worse(judgement.change) else -by
 
 
-def _environment(result: Measured) -> dict[str, str | None]:
-    return {**{name: result.columns[name] for name in PROVENANCE}, **result.versions}
+def _environments(before: Measured, after: Measured) -> dict[str, tuple[Json, Json]]:
+    """What differs in the commit, host and versions."""
+    columns = ({name: result.columns[name] for name in PROVENANCE} for result in (before, after))
+    return {**differences(*columns), **version_differences(before.versions, after.versions)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
