@@ -92,6 +92,7 @@ def profile_text(profile: Profile, page: Page = PLAIN) -> str:
     for operator in profile.call.breakdown.operators:
         by_name[operator.operator].append(operator)
     total, rows = _total_ms(profile), []
+    is_timed = KERNEL_TIME not in profile.call.breakdown.missing
     for name, group in sorted(by_name.items(), key=lambda item: -sum(map(_operator_ms, item[1])))[:MAX_OPERATORS]:
         spent = sum(map(_operator_ms, group))
         rows.append(
@@ -100,8 +101,8 @@ def profile_text(profile: Profile, page: Page = PLAIN) -> str:
                 number(spent, 3),
                 f"{spent / total:.1%}" if total else "-",
                 f"{sum(operator.calls for operator in group):.0f}",
-                _rate([(operator.flops, operator.work_ms) for operator in group]),
-                _rate([(operator.bytes_accessed, operator.work_ms) for operator in group]),
+                _rate([(operator.flops, operator.work_ms) for operator in group]) if is_timed else "-",
+                _rate([(operator.bytes_accessed, operator.work_ms) for operator in group]) if is_timed else "-",
                 " and ".join(sorted({operator.bound for operator in group if operator.bound is not None})) or "-",
             )
         )
@@ -131,7 +132,8 @@ def advice(profile: Profile) -> tuple[Advice, ...]:
     cell, tips = profile.run.cell, list[Advice]()
     machine = Machine()
     machine.devices[cell.device.type] = (cell.device,)
-    for tip in (tip for adviser in ADVISERS for tip in adviser(profile)):
+    advisers = ADVISERS if KERNEL_TIME not in profile.call.breakdown.missing else WITHOUT_KERNEL_TIME
+    for tip in (tip for adviser in advisers for tip in adviser(profile)):
         if changes := tip.changes:
             request = Request(
                 model_id=cell.workload.model_id,
@@ -261,8 +263,13 @@ def _rate(done: Sequence[tuple[float | None, float]]) -> str:
 def _time_sentences(profile: Profile) -> Iterator[str]:
     """Sentences about where the time goes."""
     breakdown = profile.call.breakdown
+    why_not = breakdown.missing.get(KERNEL_TIME)
     shares = [f"{KIND_NAMES.get(kind, kind)} {share:.0%}" for kind, share in kind_shares(profile).items()]
-    yield f"{listed(shares, 4)} of a call."
+    if why_not is None:
+        yield f"{listed(shares, 4)} of a call."
+    else:
+        reason = why_not.partition(": ")[2]
+        yield f"Kernel time is not attributed to operators: {reason}. The times are those of the host, as in launches."
     graphs, breaks = (breakdown.metrics.get(name) for name in ("graph_count", "graph_break_count"))
     if graphs is not None:
         between = "" if breaks is None else f", with {breaks:.0f} break{'' if breaks == 1 else 's'} between them"
@@ -278,7 +285,7 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
     elif isinstance(matched, float) and matched < MIN_MATCHED_SHARE:
         yield f"Only {matched:.0%} of the time in operators could be matched with modules; the rest counts as other."
     layers = _by_layer(profile)
-    if len(layers) > 1:
+    if len(layers) > 1 and why_not is None:
         slowest = max(layers, key=lambda name: layers[name])
         usual = median(layers.values())
         factor = f", {layers[slowest] / usual:.1f} times the median layer" if usual else ""
@@ -296,8 +303,6 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
             f"The slowest call took {longest / usual_ms:.1f} times the median, and the means include the disturbance."
         )
         yield f"{text} Profile on an idle machine."
-    if (why_not := breakdown.missing.get(KERNEL_TIME)) is not None:
-        yield f"Kernel time is not attributed to operators: {why_not.partition(': ')[2]}."
     if "bound" in breakdown.missing:
         yield f"Whether operators are compute-bound or memory-bound is unknown: {breakdown.missing['bound']}."
 
@@ -374,13 +379,17 @@ def _batch(profile: Profile) -> Iterator[Advice]:
         yield Advice(what="batch", text=text)
 
 
-def _compile(profile: Profile) -> Iterator[Advice]:
+def _graph_breaks(profile: Profile) -> Iterator[Advice]:
     breakdown = profile.call.breakdown
     breaks = breakdown.metrics.get("graph_break_count")
     if breaks:
         reasons = breakdown.details.get("graph_break_reasons")
         first = f", the first: {reasons[0]}" if isinstance(reasons, list) and reasons else ""
         yield Advice(what="graph breaks", text=f"remove graph breaks: the compiler found {breaks:.0f}{first}")
+
+
+def _compile(profile: Profile) -> Iterator[Advice]:
+    breakdown = profile.call.breakdown
     if profile.run.cell.runtime != default_runtime():
         return
     small = sum(operator.work_ms for operator in breakdown.operators if operator.bound == MEMORY and not operator.flops)
@@ -461,5 +470,7 @@ def _tokenize(profile: Profile) -> Iterator[Advice]:
 
 
 ADVISERS: tuple[Callable[[Profile], Iterator[Advice]], ...] = (
-    *(_outlier, _batch, _compile, _precision, _attention, _quantise, _memory, _tokenize),
+    *(_outlier, _batch, _graph_breaks, _compile, _precision, _attention, _quantise, _memory, _tokenize),
 )
+WITHOUT_KERNEL_TIME = (_graph_breaks, _memory, _tokenize)
+"""Those whose evidence is not the time of operators."""

@@ -26,6 +26,7 @@ from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.plugins import processor
 from benchmarking.core.profiles import (
     COMPILE_S,
+    KERNEL_TIME,
     OTHER,
     OUTSIDE,
     TRACE_FILE,
@@ -37,7 +38,7 @@ from benchmarking.core.profiles import (
     OperatorTime,
     classify_modules,
 )
-from benchmarking.core.records import NOT_APPLICABLE, Json, Readings
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE
 from benchmarking.runtimes.support.torch import trace
 from benchmarking.runtimes.support.torch.counting import count_work, has_failed
@@ -54,6 +55,9 @@ GRAPHS = ("graph_count", "graph_break_count", "recompile_count")
 """Numbers of a compiled call, reported by its operation."""
 ON_DEVICE = ("kernel_launches", "device_busy_ms", "device_idle_ms", "largest_gap_ms")
 """Numbers of a call with kernels on an accelerator."""
+ACTIVITIES = {TORCH_TYPE: "CUDA", "xpu": "XPU"}
+"""torch's device type -> the activity of torch's profiler that records its kernels."""
+UNSEEN = f"{NOT_SUPPORTED}: torch's profiler does not see this device's kernels"
 
 
 class TorchProfiler(CallProfiler):
@@ -75,8 +79,8 @@ class TorchProfiler(CallProfiler):
 
         activities = [ProfilerActivity.CPU]
         device = _device_of(self._model)
-        if device == TORCH_TYPE:
-            activities.append(ProfilerActivity.CUDA)
+        if device in ACTIVITIES:
+            activities.append(getattr(ProfilerActivity, ACTIVITIES[device]))
         self._operation.reset()
         self._synchronize()
         with ExitStack() as inside:
@@ -113,12 +117,14 @@ class TorchProfiler(CallProfiler):
         metrics = _metrics(calls, on_device=on_device)
         metrics |= {name: float(n) for name, n in {**counts.values, **graphs}.items() if isinstance(n, int | float)}
         missing = dict(counts.missing)
-        if not on_device:
+        device = _device_of(self._model)
+        if not on_device and device == processor().torch_type:
             missing |= dict.fromkeys(ON_DEVICE, f"{NOT_APPLICABLE}: no kernel ran on an accelerator")
+        elif not on_device:
+            missing |= dict.fromkeys((*ON_DEVICE, KERNEL_TIME), UNSEEN)
         if "graph_count" not in metrics:
             missing |= dict.fromkeys(GRAPHS, f"{NOT_APPLICABLE}: nothing is compiled")
         means = trace.mean_totals([call.operators for call in self._calls])
-        device = _device_of(self._model)
         times = [
             OperatorTime(
                 module=module,

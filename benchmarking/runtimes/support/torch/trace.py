@@ -25,8 +25,8 @@ CALL = "benchhouse call"
 """Name of the range around a profiled call."""
 MARK = "mark: "
 """Prefix of the names of the empty ranges with which a call marks the ends of its phases."""
-HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
-DRIVER = frozenset({"cuda_runtime", "cuda_driver"})
+DRIVER = frozenset({"cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver"})
+HOST = DRIVER | {"cpu_op", "user_annotation"}
 MEMORY_EVENT = "[memory]"
 COMPILED_CALL = re.compile(r"^(?:## Call )?(CompiledFxGraph|Torch-Compiled Region)(?: \w+ ##|: \d+/\d+)$")
 """The name of a compiled graph's call contains a hash of its code, which differs between versions of the compiler; a

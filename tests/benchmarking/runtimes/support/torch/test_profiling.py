@@ -228,6 +228,39 @@ def test_a_call_that_fails_while_counted_has_no_partial_counts_but_the_reason(tm
         assert breakdown.missing[name] == "failed: while counting: ValueError: cannot be counted"
 
 
+@pytest.mark.parametrize(("device", "recorded"), [("mps", ["CPU"]), ("xpu", ["CPU", "XPU"]), ("cuda", ["CPU", "CUDA"])])
+def test_times_of_a_device_whose_kernels_are_not_seen_are_no_kernel_times(
+    device, recorded, profiles, tmp_path, monkeypatch
+):
+    import torch
+
+    from benchmarking.runtimes.support.torch import torch_profiling
+    from benchmarking.runtimes.support.torch.torch_session import ModuleSession
+
+    asked, profile = [], torch.profiler.profile
+
+    def on_the_cpu(activities, **settings):
+        asked.append([activity.name for activity in activities])
+        return profile(activities=activities[:1], **settings)
+
+    monkeypatch.setattr(torch.profiler, "profile", on_the_cpu)
+    session = ModuleSession(torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.ones(2, 4))
+    profiler = session.operation(session.point()).profiler(tmp_path, lambda: None)
+    monkeypatch.setattr(torch_profiling, "_device_of", lambda model: device)
+    profiler.run()
+    missing = profiler.breakdown().missing
+    assert asked == [recorded]
+    for name in ("kernel_launches", "device_busy_ms", "kernel_time"):
+        assert missing[name] == "not_supported: torch's profiler does not see this device's kernels"
+    slow = profiles[1]
+    call = replace(slow.call, breakdown=replace(slow.call.breakdown, missing=missing))
+    blind = replace(slow, call=call)
+    assert not {one.what for one in advice(blind)} & {"outlier", "compile", "precision", "quantise", "attention"}
+    text = profile_text(blind)
+    assert "Kernel time is not attributed to operators: torch's profiler does not see this device's kernels." in text
+    assert "The slowest layer" not in text
+
+
 def test_a_planted_slow_layer_is_named_by_the_profiler_with_its_allocations(profiles):
     plain, slow, _ = profiles
     text = profile_text(slow)

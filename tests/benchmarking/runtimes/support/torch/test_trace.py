@@ -80,6 +80,13 @@ def test_a_kernel_belongs_to_the_module_that_launched_it_and_gaps_are_between_ke
     assert call.operators["M.a", "cudaLaunchKernel"].exclusive_ns == pytest.approx(5e3)
 
 
+@pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver"])
+def test_a_launch_is_known_by_each_drivers_calls(category):
+    events = [*EVENTS, host("launch", 35, 5, cat=category, correlation=101), kernel(60, 30, 101)]
+    call = read_call({"traceEvents": events}, RANGES)
+    assert call.modules["M.a"].device_exclusive_ns == pytest.approx(30e3)
+
+
 def test_module_memory_peak_excludes_earlier_allocations():
     events = [*EVENTS, memory(5, 1000), memory(26, 500), memory(31, 300), memory(40, -300), memory(86, 200)]
     call = read_call({"traceEvents": events}, RANGES)
