@@ -131,9 +131,13 @@ class XpuHandle(WatchedXpuHandle):
 
     def _sensor(self, name: str) -> float:
         """A sensor by torch's function of this name (torch 2.13, with the package pyzes and for some sensors as root).
-        Raises UnreadableError with torch's reason."""
+        Raises UnreadableError with torch's reason, and for a negative value, which is Level Zero's for an unknown
+        one (zes_freq_state_t)."""
         try:
-            return float(getattr(self._torch.xpu, name)(self._index))
+            value = float(getattr(self._torch.xpu, name)(self._index))
+            if value < 0:
+                raise RuntimeError(f"it is not known ({value:g})")
+            return value
         except (AttributeError, ImportError, RuntimeError, ZeroDivisionError) as error:
             raise UnreadableError(f"{NOT_SUPPORTED}: torch.xpu.{name}: {first_line(error)}") from error
 

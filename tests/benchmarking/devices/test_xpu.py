@@ -97,6 +97,15 @@ def test_sensors_are_torchs_in_the_units_of_every_device():
     assert handle._used_bytes() == 3 << 30
 
 
+def test_a_negative_reading_is_an_unknown_one():
+    """zes_freq_state_t.actual: "A negative value indicates that this frequency is unknown"."""
+    handle = handle_of(temperature=51.0, clock_rate=-1.0, power_draw=-3.0)
+    state = handle.state()
+    assert state.values == {"temperature_c": 51.0}
+    assert state.missing["clock_hz"] == "not_supported: torch.xpu.clock_rate: it is not known (-1)"
+    assert handle.momentary_power_w() is None
+
+
 def test_a_sensor_that_torch_cannot_read_is_missing_with_torchs_reason(monkeypatch):
     """The installed torch's own refusals: without the package of the sensors' library, and before torch had sensors."""
     monkeypatch.setitem(sys.modules, "pyzes", None)

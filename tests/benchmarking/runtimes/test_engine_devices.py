@@ -107,6 +107,23 @@ def test_an_accelerator_is_refused_with_the_librarys_own_reason(name: str, devic
     assert re.search(answer, found), found
 
 
+PIP = "pip install xllamacpp --force-reinstall --index-url https://xorbitsai.github.io/xllamacpp/whl"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "facts", "start"),
+    [
+        ("nvidia", {}, f"{PIP}/cu128, or CMAKE_ARGS="),
+        ("nvidia", {"cuda_driver_version": "12.9"}, f"{PIP}/cu128, or CMAKE_ARGS="),
+        ("nvidia", {"cuda_driver_version": "13.2"}, f"{PIP}/cu132, or CMAKE_ARGS="),
+        ("amd", {"gfx_target": "gfx1100"}, f"{PIP}/rocm-7.2.4, or CMAKE_ARGS="),
+        ("amd", {"gfx_target": "gfx942"}, 'xllamacpp has no wheel for gfx942: CMAKE_ARGS="-DGGML_HIP=on" pip install'),
+    ],
+)
+def test_the_advised_llama_cpp_is_one_that_runs_on_the_gpu(vendor: str, facts: dict[str, Any], start: str) -> None:
+    assert llama_cpp_python.advice(vendor, gpu(**facts)).startswith(start)
+
+
 def test_a_device_without_layers_for_it_is_never_replaced(llama: Workload) -> None:
     runtime = installed("llamacpp")
     assert "no backend for cuda:0" in runtime.supports(gpu(missing=NO_NVML), llama, "float16")

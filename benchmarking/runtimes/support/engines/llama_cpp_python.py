@@ -44,11 +44,15 @@ BACKENDS = {
 }
 """GPU vendor -> llama.cpp's backends for it, the vendor's own first. Metal's name was "Metal" before it was "MTL"."""
 BUILDS = {
-    "nvidia": ("whl/cu128 (or cu132)", "-DGGML_CUDA=on"),
+    "nvidia": ("whl/cu128", "-DGGML_CUDA=on"),
     "amd": ("whl/rocm-7.2.4", "-DGGML_HIP=on"),
     "intel": ("whl/vulkan", "-DGGML_VULKAN=on"),
 }
 """GPU vendor -> folder of xllamacpp's wheels, and CMake's flag for llama-cpp-python."""
+NEWER_CUDA, NEWER_WHEEL = (13, 2), "whl/cu132"
+"""The driver's CUDA version from which there is a newer wheel."""
+WHEEL_TARGETS = ("gfx1030", "gfx1031", "gfx1032", "gfx1100", "gfx1101", "gfx1102")
+"""What the wheel for AMD's GPUs is compiled for (AMDGPU_TARGETS of xllamacpp's scripts/setup.sh)."""
 WHEELS = "https://xorbitsai.github.io/xllamacpp"
 GPU, INTEGRATED_GPU = 1, 2
 """llama.cpp's types of devices (ggml_backend_dev_type); 0 is the CPU, 3 a library such as BLAS."""
@@ -201,7 +205,9 @@ def _matching(device: Device, usable: Sequence[GgmlDevice], listed: Sequence[Ggm
             return tuple(of_backend)  # the process sees no others, in the order of the request
         return tuple(_one(part, of_backend) for part in requested)
     found = ", ".join(one.label for one in listed) or "no device"
-    raise UnsupportedError(f"llama.cpp has no backend for {device.selector} here: it lists {found}: {advice(vendor)}")
+    raise UnsupportedError(
+        f"llama.cpp has no backend for {device.selector} here: it lists {found}: {advice(vendor, requested[0])}"
+    )
 
 
 def _one(device: Device, candidates: Sequence[GgmlDevice]) -> GgmlDevice:
@@ -231,15 +237,19 @@ def _plain(name: str) -> str:
     return re.sub(r"\((r|tm)\)|\s+", " ", name.lower()).strip()
 
 
-def advice(vendor: str) -> str:
-    """How to install a llama.cpp with a backend for a vendor's GPUs."""
+def advice(vendor: str, device: Device) -> str:
+    """How to install a llama.cpp with a backend for a vendor's GPU."""
     if vendor not in BUILDS:
         return "install a build for this GPU"
     wheel, flag = BUILDS[vendor]
-    return (
-        f"pip install xllamacpp --force-reinstall --index-url {WHEELS}/{wheel}, or "
-        f'CMAKE_ARGS="{flag}" pip install llama-cpp-python --force-reinstall --no-binary llama-cpp-python'
-    )
+    source = f'CMAKE_ARGS="{flag}" pip install llama-cpp-python --force-reinstall --no-binary llama-cpp-python'
+    facts = device.facts.values
+    cuda, target = (str(facts.get(name, "")) for name in ("cuda_driver_version", "gfx_target"))
+    if cuda and tuple(map(int, cuda.split("."))) >= NEWER_CUDA:
+        wheel = NEWER_WHEEL
+    if target and target not in WHEEL_TARGETS:
+        return f"xllamacpp has no wheel for {target}: {source}"
+    return f"pip install xllamacpp --force-reinstall --index-url {WHEELS}/{wheel}, or {source}"
 
 
 def check_offloaded(log: str, placed: Placement) -> dict[str, Json]:
