@@ -141,7 +141,7 @@ def _design(count: int) -> _Design:
 
 
 NAME = "split-merge-t"
-VERSION = "4"
+VERSION = "5"
 """Increased whenever the same values and parameters give different changes."""
 CLIP_WIDTH = 7
 CLIP_REACH = CLIP_WIDTH // 2
@@ -243,8 +243,9 @@ def winsorised(logs: Floats) -> Floats:
     """The values clipped to the rolling median of 7 plus and minus 3 robust standard deviations, or further where those
     would be more than an eighth of the values.
 
-    The newest three have an incomplete window and may be near the median of the values after them instead; otherwise
-    the first runs after a step would be clipped. Nothing is clipped if more than half of the residuals are 0.
+    The newest three have an incomplete window, in which the first runs after a step are the odd ones: they may instead
+    be near the median of the values after them, and the newest value near the one before it. A single odd run at the
+    end is clipped like any other: its square would hide every change before it.
     """
     # The median of the 7 values around each value; fewer at the ends.
     padded = np.full(len(logs) + 2 * CLIP_REACH, np.nan)
@@ -255,12 +256,10 @@ def winsorised(logs: Floats) -> Floats:
     middle: Floats = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
     residuals = np.abs(logs - middle)
     reach = PARAMETERS.clip_sd * SD_OF_RESIDUALS * float(np.median(residuals))
-    if reach == 0:
-        return logs
     reach = max(reach, float(np.quantile(residuals, 1 - PARAMETERS.most_clipped, method="lower")))
     low, high = middle.copy(), middle.copy()
     for index in range(max(0, len(logs) - CLIP_REACH), len(logs)):
-        following = np.median(logs[index:])
+        following = np.median(logs[index + 1 :]) if index + 1 < len(logs) else logs[-2]
         low[index], high[index] = min(low[index], following), max(high[index], following)
     return np.clip(logs, low - reach, high + reach)
 

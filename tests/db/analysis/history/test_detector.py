@@ -111,6 +111,15 @@ def test_an_outlier_is_clipped_and_the_first_runs_of_a_step_are_not():
     assert np.array_equal(winsorised(np.zeros(9)), np.zeros(9))
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.003, 0.01])
+@pytest.mark.parametrize("odd", [[24.0], [4.0], [24.0, 4.0], [24.0, 9.6]])
+def test_an_odd_run_at_the_end_does_not_hide_an_older_change(spread, odd):
+    rng = np.random.default_rng(8)
+    levels = np.repeat([8.0, 9.6], 10) * np.exp(rng.normal(0, spread, 20))
+    (change,) = detect([*levels, *odd])
+    assert (change.index, change.state) == (10, "confirmed")
+
+
 def test_superiority_counts_pairs():
     # Of the 6 pairs of (1, 2, 3) and (2, 4) the second is higher in 4, lower in 1, equal in 1: |4 - 1| / 6 = 0.5.
     assert superiority(np.array([1.0, 2, 3]), np.array([2.0, 4])) == pytest.approx(0.75)
