@@ -37,6 +37,7 @@ from db.importers.support.load_clients import (
     CLIENT_DEFINITIONS,
     CLIENT_STATISTIC,
     client_result,
+    client_task,
     has_all,
     merged_records,
 )
@@ -75,6 +76,7 @@ SERVE_NUMBERS = {
     "total_input_sequences": "total_input_sequences",
     "input_sequence_throughput": "input_sequences_per_sec",
     "request_goodput": "request_goodput_per_sec",
+    "request_goodput:": "request_goodput_per_sec",  # in older versions
     "rtfx": "rtfx",
     "probe_completed": "probe_completed_requests",
     "probe_failed": "probe_failed_requests",
@@ -268,7 +270,7 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         key=str(index),
         stated_times=(date,),
         model_id=load.required(load.text, "model_id"),
-        task="feature-extraction" if "input_sequence_throughput" in load else "text-generation",
+        task=client_task(load),
         results=[result],
         started_at=shifted(load.file, finished_at, -(load.number("duration", low=0) or 0.0)) if finished_at else None,
         finished_at=finished_at,
@@ -435,7 +437,7 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
     return ForeignRun(
         key=str(number),
         model_id=server.text(name) or "unknown",
-        task="text-generation",
+        task=client_task(load),
         results=[result],
         runtime="sglang" if "server_info" in load else SERVER,  # only its own server describes itself
         doubts=() if "server_info" in load else engine_not_stated(backend),

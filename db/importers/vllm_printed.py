@@ -17,7 +17,7 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.load_clients import CLIENT_DEFINITIONS, client_result
+from db.importers.support.load_clients import CLIENT_DEFINITIONS, client_result, client_task
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import Fields, parsed_number, understood
 from db.importers.support.serving import (
@@ -38,7 +38,12 @@ END = re.compile(r"={20,}\s*$")
 SECTION = re.compile(r"-{4,}.*-{4,}\s*$|[A-Z][\w ()%-]*:\s*$")
 """A title, or a label whose values stand below it."""
 LABELLED = re.compile(r"([A-Z][\w /().%,:-]*?):\s+(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)\s*$")
-STATISTIC = re.compile(r"(Mean|Median|Std|Min|Max|P[\d.]+) (TTFT|TPOT|ITL|E2EL|E2E Latency) \((ms|s)\)")
+STATISTIC = re.compile(
+    r"(Mean|Median|Std|Min|Max|P[\d.]+) "
+    r"(TTFT|TPOT|ITL|E2EL|E2E Latency|Client Queue Time|E2EL incl\. Client Queue) \((ms|s)\)"
+)
+METRICS = {"E2EL incl. Client Queue": "e2el_including_client_queue"}
+"""Printed metric -> that of the saved file, if it is another word."""
 FIRST = re.compile(r"([A-Z][A-Za-z0-9 ]{0,40}?): (-?[\d.]+) (s|requests/s|tokens/s|ms)\s*$")
 """A number of the first serving benchmarks: "Request throughput: 6.05 requests/s"."""
 UNITS = {"requests/s": "req/s", "tokens/s": "tok/s"}
@@ -67,6 +72,7 @@ LABELS = {
     "Total Token throughput (tok/s)": "total_token_throughput",
     "Total token throughput (tok/s)": "total_token_throughput",
     "Concurrency": "concurrency",
+    "RTFx (Inverse Real-Time Factor)": "rtfx",
     "Accept length": "accept_length",
     "Acceptance length": "accept_length",
     "Acceptance rate (%)": "spec_decode_acceptance_rate",
@@ -85,6 +91,7 @@ NUMBERS = {
     "total_output_tokens_retokenized": "total_output_tokens_retokenized",
     "request_goodput": "request_goodput_per_sec",
     "concurrency": "concurrency_mean",
+    "rtfx": "rtfx",
     "accept_length": "spec_decode_acceptance_length",
     "spec_decode_acceptance_rate": "spec_decode_acceptance_percent",
 }
@@ -114,6 +121,7 @@ MODE = (
 PLAIN = ("False", "None", "auto", "1")
 OF_A_LOAD = ("num_prompts", "request_rate", "max_concurrency", "burstiness", "Burstiness factor", *RAMP)
 """Arguments that may differ between the results of one command, such as a sweep."""
+OF_CLIENT = ("max_concurrency", "request_rate", "num_prompts", "backend", "endpoint_type")
 BACK = 60
 """Lines above a result that are searched for its command."""
 DEFINITIONS = {
@@ -244,12 +252,12 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
     arguments = {name: value for name, value in part.arguments.items() if value not in ("None", "N/A")}
     settings = Fields(file, arguments, f"line {part.line}", numbers_are_text=True)
     is_load = part.kind == "Serving"
+    block = _block(file, part, settings)
     if part.kind == "latency":
         result = _latency(part, settings)
-    elif is_load:
-        result = _load(file, part, settings)
     else:
-        result = _offline(file, part, settings)
+        result = _load(block) if is_load else _offline(part, block, settings)
+    others = {label: value for label, value in block.rest().items() if label not in arguments}
     backend = arguments.get("backend") or arguments.get("endpoint_type")
     mode: dict[str, Scalar] = {**({"endpoint": backend} if backend and is_load else {}), **parallel_mode(settings)}
     ramp = ramp_of(settings) if is_load else None
@@ -267,7 +275,7 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
     return ForeignRun(
         key=str(index),
         model_id=arguments.get("model") or arguments.get("model_path") or UNNAMED,
-        task="text-generation",
+        task=client_task(block),
         results=[result],
         runtime=SERVER if is_load else engine,
         runtime_mode=mode,
@@ -275,18 +283,23 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         precision_word=None if is_load else arguments.get("dtype"),
         host=server_host(arguments.get("base_url") or (host if "host" in arguments else None)) if is_load else None,
         doubts=(*engine_not_stated(backend), *of_ramp(ramp)) if is_load else (),
-        kept={"arguments": dict[str, Json](arguments)},
+        kept={"arguments": dict[str, Json](arguments), **({"printed": others} if others else {})},
     )
 
 
-def _load(file: ForeignFile, part: Part, settings: Fields) -> Result:
-    fields = _labelled(file, part)
-    shared = ("max_concurrency", "request_rate", "num_prompts")
-    stated = {name: settings.peek(name) for name in shared if name in settings}
-    values = {**{name: parsed_number(str(value)) for name, value in stated.items()}, **fields}
-    if values.get("request_rate") == float("inf"):
-        values["request_rate"] = "inf"
-    load = Fields(file, values, f"line {part.line}")
+def _block(file: ForeignFile, part: Part, settings: Fields) -> Fields:
+    """The labelled values of the result, those of a load with the arguments that describe it; without any in the
+    results that are lines of text."""
+    values = _labelled(file, part) if part.kind in ("Serving", "Offline Throughput") else {}
+    if part.kind == "Serving":
+        stated = {name: parsed_number(str(settings.peek(name))) for name in OF_CLIENT if name in settings}
+        values = {**stated, **values}
+        if values.get("request_rate") == float("inf"):
+            values["request_rate"] = "inf"
+    return Fields(file, values, f"line {part.line}")
+
+
+def _load(load: Fields) -> Result:
     sent, completed = load.count("num_prompts"), load.unread_copy().integer("completed")
     counted = max(0, sent - completed) if sent and completed is not None else None
     return client_result(
@@ -310,7 +323,7 @@ def _labelled(file: ForeignFile, part: Part) -> dict[str, Any]:
                 continue
             statistic = STATISTIC.fullmatch(label)
             if statistic is not None:
-                metric = "e2e_latency" if statistic[2] == "E2E Latency" else statistic[2].lower()
+                metric = METRICS.get(statistic[2], statistic[2].lower().replace(" ", "_"))
                 values[f"{statistic[1].lower()}_{metric}_{statistic[3]}"] = value
             else:
                 values[LABELS.get(label, label)] = value
@@ -327,9 +340,8 @@ def _bare(label: str) -> str:
     return max((one for one in LABELS if label.endswith(one)), key=len, default=label.strip())
 
 
-def _offline(file: ForeignFile, part: Part, settings: Fields) -> Result:
+def _offline(part: Part, block: Fields, settings: Fields) -> Result:
     if part.kind == "Offline Throughput":
-        block = Fields(file, _labelled(file, part), f"line {part.line}")
         requests, inputs = block.integer("completed"), block.number("total_input_tokens", low=0)
         outputs, duration = block.number("total_output_tokens", low=0), block.number("duration", low=0)
         rates = [block.number(f"{name}_throughput", low=0) for name in ("request", "total_token", "output")]

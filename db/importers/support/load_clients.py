@@ -43,6 +43,9 @@ ABSENT_AT_ZERO = ("ttft", "tpot", "itl")
 NOT_STREAMED = f"{NOT_APPLICABLE}: 0 in the file, which has it for requests that were not streamed or had one token"
 TOKEN_TIMES = ("ttft", "tpot")
 IN_ONE_PIECE = "left_out: 0 in the file, although the mean is not: most answers came in one piece"
+OF_NO_OUTPUT = re.compile(r"embed|pooling|rerank", re.IGNORECASE)
+"""In the name of a request function: its answers are no text."""
+NO_OUTPUT = f"{NOT_APPLICABLE}: 0 in the file, which has it for answers that are no text"
 CLIENT_RAW = {"latencies": "latency_wall", "ttfts": "time_to_first_token"}
 """List -> metric of its samples."""
 CLIENT_NUMBERS = {
@@ -55,10 +58,18 @@ CLIENT_NUMBERS = {
     "max_concurrent_requests": "max_concurrent_requests",
 }
 """Field -> metric; a metric without a column has the meaning of the field."""
+OUTPUT_RATES = ("throughput_tokens_per_sec", "max_output_tokens_per_sec")
 CLIENT_DEFINITIONS = {
     "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
     "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
 }
+
+
+def client_task(load: Fields) -> str:
+    """The task of a load, by the client's request function."""
+    backend = load.peek("backend") or load.peek("endpoint_type")
+    is_other = "input_sequence_throughput" in load or OF_NO_OUTPUT.search(str(backend))
+    return "feature-extraction" if is_other else "text-generation"
 
 
 def client_result(
@@ -81,6 +92,8 @@ def client_result(
         if (value := load.number(name, low=0)) is not None
     }
     missing: dict[str, str] = {}
+    if not outputs and client_task(load) != "text-generation":
+        missing = {name: NO_OUTPUT for name in OUTPUT_RATES if metrics.pop(name, None) is not None}
     # In ms, under our column if the meaning is the same, otherwise under the tool's own name.
     duration = load.peek("duration")
     duration_ms = duration * MS_PER_S if isinstance(duration, int | float) else 0.0

@@ -63,6 +63,36 @@ Median TTFT (ms):                        55.00
     assert [run.results[0].point.label for run in (first, second)] == ["b1 c4 num_prompts=20", "b1 c8"]
 
 
+def test_every_labelled_number_of_a_printed_block_is_a_metric_or_kept(tmp_path):
+    lines = (
+        "vllm bench serve --backend openai --model m --num-prompts 8",
+        "============ Serving Benchmark Result ============",
+        "Successful requests:                     8",
+        "RTFx (Inverse Real-Time Factor):         12.30",
+        "Mean Client Queue Time (ms):             55.00",
+        "P99 E2EL incl. Client Queue (ms):        2600.00",
+        "Request throughput (req/s):              2.00",
+        "Drafts:                                  8000",
+        "Per-position acceptance (%):",
+        "  Position 0:                            85.00",
+        "==================================================",
+    )
+    (tmp_path / "a.log").write_text("\n".join(lines))
+    (run,) = runs(tmp_path / "a.log")
+    metrics = run.results[0].metrics
+    assert (metrics["rtfx"], metrics["mean_client_queue_time_ms"]) == (12.3, 55.0)
+    assert metrics["p99_e2el_including_client_queue_ms"] == 2600.0
+    assert run.origin.kept["printed"] == {"Drafts": 8000, "Position 0": 85.0}
+
+
+def test_printed_loads_of_embeddings_are_no_generated_text(tmp_path):
+    text = (IMPORTS / "vllm_printed/serving.log").read_text()
+    (tmp_path / "a.log").write_text(text.replace("backend='vllm'", "backend='vllm-pooling'"))
+    assert "vllm-pooling" in (tmp_path / "a.log").read_text()
+    tasks = [run.cell.workload.task for run in runs(tmp_path / "a.log")]
+    assert tasks == ["feature-extraction", "text-generation"]
+
+
 def test_the_first_serving_benchmarks_printed_no_title():
     first, second = all_of("vllm_printed/first_versions.log")
     (result,) = first.results

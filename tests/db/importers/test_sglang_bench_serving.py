@@ -115,3 +115,14 @@ def test_servers_of_prompts_and_of_new_tokens_are_one_setup_with_the_gpus_of_bot
     assert run.cell.runtime_mode["disaggregation"] == "1 decode, 2 prefill"
     assert "disaggregation" not in served_by(tmp_path, **each, disaggregation_mode="null").cell.runtime_mode
     assert served_by(tmp_path, **each, disaggregation_mode="decode").cell.runtime_mode["disaggregation"] == "decode"
+
+
+def test_a_load_of_embeddings_has_no_rate_of_new_tokens(tmp_path):
+    load = json.loads((FOLDER / "appended.jsonl").read_text().splitlines()[0])
+    load |= {"backend": "sglang-embedding", "total_output_tokens": 0, "output_throughput": 0.0}
+    (tmp_path / "out.jsonl").write_text(json.dumps(load) + "\n")
+    (run,) = SGLANG.runs(read_file(tmp_path / "out.jsonl"))
+    (result,) = run.results
+    assert run.cell.workload.task == "feature-extraction"
+    assert "throughput_tokens_per_sec" not in result.metrics
+    assert result.missing["throughput_tokens_per_sec"].startswith("not_applicable")

@@ -360,3 +360,14 @@ def test_a_rate_that_rises_is_another_load_than_requests_at_once(changed):
     (doubt,) = (one for one in rising.results[0].doubts if one.kind == "varying_rate")
     assert doubt.evidence == {"arrivals": "linear from 1 to 10 requests/s"}
     assert "varying_rate" not in [one.kind for one in at_once.results[0].doubts]
+
+
+def test_the_goodput_of_older_versions_has_a_colon_in_its_name(changed):
+    (run,) = changed(**{"request_goodput:": 1.5})
+    assert run.results[0].metrics["request_goodput_per_sec"] == 1.5
+
+
+@pytest.mark.parametrize("endpoint", ["openai-embeddings", "vllm-pooling", "vllm-rerank"])
+def test_older_files_of_embeddings_have_their_task_from_the_request_function(changed, endpoint):
+    (run,) = changed(backend=None, endpoint_type=endpoint, total_output_tokens=None, output_throughput=None)
+    assert run.cell.workload.task == "feature-extraction"
