@@ -22,6 +22,7 @@ from db.importers.support.building import UNNAMED, ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile, called_like
 from db.importers.support.measures import MS_PER_UNIT
 from db.importers.support.reading import (
+    INT32_MAX,
     Fields,
     csv_header,
     csv_lines,
@@ -141,7 +142,7 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
     evidence: dict[str, Json] = {"cancelled": cancelled, "reason": reason}
     is_cut_short = cancelled or complete is False
     doubts = [Doubt(kind="load_cut_short", severity="invalid", evidence=evidence)] if is_cut_short else []
-    result = _export_result(top, OURS, load, doubts)
+    result = _export_result(top, OURS, load, doubts, _requested_output(config))
     arrivals = load.text("type")
     yield ForeignRun(
         stated_times=(top.text("start_time"),),
@@ -192,7 +193,8 @@ def _of_sweep(file: ForeignFile, aggregated: str) -> ForeignRun:
         parameters = combination.section("parameters")
         values = {name.rpartition(".")[2]: parameters.any(name) for name in parameters}
         metrics = combination.required(combination.fields, "metrics")
-        return _export_result(metrics, OURS, Fields(file, values, parameters.path))
+        length = next((one for name in parameters if "osl" in name and (one := parameters.number(name))), None)
+        return _export_result(metrics, OURS, Fields(file, values, parameters.path), requested=length)
 
     top = top_fields(file)
     results = list(understood(file, top.required(top.objects, "per_combination_metrics"), of_combination))
@@ -228,7 +230,7 @@ def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
     endpoint = config.fields("endpoint") or config
     analyzer = config.fields("perf_analyzer") or config
     stimulus = analyzer.fields("stimulus") or config
-    result = _export_result(top, {}, stimulus)
+    result = _export_result(top, {}, stimulus, requested=_requested_output(config))
     named = "model_names" if "model_names" in config else "model"
     models = config.required(config.any, named)
     yield ForeignRun(
@@ -284,9 +286,23 @@ def _exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -
     return found
 
 
-def _export_result(top: Fields, columns: Columns, load: Fields, doubts: Sequence[Doubt] = ()) -> Result:
+def _requested_output(config: Fields) -> float | None:
+    """The mean output length that the settings of an export ask for: of the data in newer versions of AIPerf, of the
+    input in older ones and in GenAI-Perf; None if they ask for none."""
+    own = config.unread_copy()
+    prompts = [data.section("prompts") for data in own.objects("datasets") or ()]
+    asked = own.section("input")
+    places = [*(one.section("osl") for one in prompts), asked.section("prompt").section("output_tokens")]
+    means = [place.peek("mean") for place in (*places, asked.section("output_tokens"))]
+    means.append(own.peek("output_tokens_mean"))
+    return next((one for one in means if isinstance(one, int | float) and 0 < one <= INT32_MAX), None)
+
+
+def _export_result(
+    top: Fields, columns: Columns, load: Fields, doubts: Sequence[Doubt] = (), requested: float | None = None
+) -> Result:
     """The result of the one load in such a file, with these settings. `columns` are the tool's columns in addition to
-    `EXPORT_COLUMNS`."""
+    `EXPORT_COLUMNS`; `requested` is the output length that the settings ask for."""
     concurrency = load.count("concurrency")
     request_rate = load.number("rate" if "rate" in load else "request_rate", low=0)
     requests = _mean_value(top, "request_count")
@@ -314,6 +330,7 @@ def _export_result(top: Fields, columns: Columns, load: Fields, doubts: Sequence
         prompt_tokens=_common_value(top, "input_sequence_length"),
         prompt_tokens_mean=_mean_value(top, "input_sequence_length"),
         new_tokens=_common_value(top, "output_sequence_length"),
+        new_tokens_requested=requested,
         requests=requests,
         failed=_mean_value(top, "error_request_count"),
         doubts=doubts,

@@ -289,6 +289,7 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
         prompt_tokens=_length(stated, "prompt_token_count"),
         prompt_tokens_mean=stated.get("prompt_token_count_mean"),
         new_tokens=_length(stated, "output_token_count"),
+        new_tokens_requested=_requested_output(top, config),
         requests=succeeded,
         failed=failed,
         lateness_p95_ms=stated.get("request_dispatch_delay_p95_ms"),
@@ -320,6 +321,13 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
         runtime_mode={"load": kind, **load_mode(result)},
         **stated_load,
     )
+
+
+def _requested_output(top: Fields, config: Fields) -> int | None:
+    """The output length that the settings of the data ask for; None if they ask for none, or for several."""
+    settings = [top.peek("config"), top.peek("args"), *(config.peek(name) for name in ("requests", "data"))]
+    found = set(OUTPUT_TOKENS.findall(json.dumps(settings, default=str)))
+    return int(found.pop()) if len(found) == 1 else None
 
 
 def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older: str) -> str | None:
@@ -415,6 +423,8 @@ def _samples(benchmark: Fields, succeeded: int | None) -> list[Samples]:
     is_whole = all(value is not None or tokens == 1 for value, tokens in each)
     return [*samples, measured(TPOT, per_token)] if per_token and is_whole else samples
 
+
+OUTPUT_TOKENS = re.compile(r"\boutput_tokens\W{1,6}(\d{1,9})\b")
 
 PLUGIN = Format(
     name="guidellm",

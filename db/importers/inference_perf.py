@@ -27,7 +27,16 @@ from benchmarking.core.records import SERVER, Doubt, Json, Result, Scalar
 from db.importers.support.building import ForeignRun, Format, exported, is_amd
 from db.importers.support.files import ForeignFile, beside, called_like, stored
 from db.importers.support.measures import as_exported, in_ms, measured
-from db.importers.support.reading import Fields, has_keys, json_objects, mostly, top_fields, understood, yaml_object
+from db.importers.support.reading import (
+    INT32_MAX,
+    Fields,
+    has_keys,
+    json_objects,
+    mostly,
+    top_fields,
+    understood,
+    yaml_object,
+)
 from db.importers.support.serving import (
     STATISTICS,
     Sent,
@@ -179,6 +188,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         prompt_tokens=same_length(prompts.number("min"), prompts.number("max")),
         prompt_tokens_mean=prompts.number("mean"),
         new_tokens=same_length(outputs.number("min"), outputs.number("max")),
+        new_tokens_requested=_requested_output(file),
         requests=succeeded,
         failed=failed,
         achieved_per_s=load.number("achieved_rate", low=0),
@@ -196,9 +206,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         kept=kept,
     )
     result = with_requests(result, requests_record(sent))
-    time = _time_of_stage(file)
+    time, model = _time_of_stage(file), _configured(file, "server", "model_name")
     yield ForeignRun(
-        model_id=_configured(file, "server", "model_name") or "unknown",
+        model_id=model if isinstance(model, str) and model else "unknown",
         task="text-generation",
         results=[result],
         runtime_mode={
@@ -309,8 +319,8 @@ def _time_of_stage(file: ForeignFile) -> Fields:
     return Fields(file, {})
 
 
-def _configured(file: ForeignFile, part: str, name: str) -> str | None:
-    """A text value of the configuration in the same folder; None without one."""
+def _configured(file: ForeignFile, part: str, name: str) -> Any:
+    """A value of the configuration in the same folder; None without one."""
     for path in (file.called.with_name(one) for one in ("config.yaml", "config.yml")):
         configuration = beside(file, path)
         if configuration is None:
@@ -320,9 +330,20 @@ def _configured(file: ForeignFile, part: str, name: str) -> str | None:
         except FormatError as error:
             file.leave_out(path.name, str(error).removeprefix(str(configuration.path)).lstrip(": "))
             continue
-        if isinstance(found, dict) and isinstance(found.get(name), str):
-            return str(found[name])
+        if isinstance(found, dict) and found.get(name) is not None:
+            return found[name]
     return None
+
+
+def _requested_output(file: ForeignFile) -> float | None:
+    """The mean output length that the configuration asks for; None without one."""
+    distribution, shared = (_configured(file, "data", name) for name in ("output_distribution", "shared_prefix"))
+    lengths = [
+        holder.get(name)
+        for holder, name in ((distribution, "mean"), (shared, "output_len"))
+        if isinstance(holder, dict)
+    ]
+    return next((one for one in lengths if isinstance(one, int | float) and 0 < one <= INT32_MAX), None)
 
 
 def is_report(file: ForeignFile) -> bool:
@@ -426,6 +447,8 @@ def _of_report(top: Fields, settings: Fields) -> Result:
     incomplete = requests.integer("incomplete") if "incomplete" in requests else 0  # most tools do not tell them apart
     failed = None if failures is None or incomplete is None else failures + incomplete
     inputs, outputs = requests.section("input_length"), requests.section("output_length")
+    planned = settings.section("output_seq_len").unread_copy()
+    is_planned = planned.text("distribution") != "other"  # in which our reports have the lengths that were found
     prompt_tokens, prompt_tokens_mean = _report_length(inputs, settings.section("input_seq_len"))
     new_tokens, new_tokens_mean = _report_length(outputs, settings.section("output_seq_len"))
     return load_result(
@@ -434,6 +457,7 @@ def _of_report(top: Fields, settings: Fields) -> Result:
         prompt_tokens=prompt_tokens,
         prompt_tokens_mean=prompt_tokens_mean,
         new_tokens=new_tokens,
+        new_tokens_requested=planned.number("value", low=0) if is_planned else None,
         requests=None if total is None or failed is None else max(0, total - failed),
         failed=failed,
         sent=total,

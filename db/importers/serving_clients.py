@@ -43,6 +43,7 @@ from db.importers.support.load_clients import (
 )
 from db.importers.support.measures import BATCH_NOT_STATED, block, foreign_result, in_ms
 from db.importers.support.reading import (
+    INT32_MAX,
     Fields,
     csv_header,
     csv_rows,
@@ -57,6 +58,7 @@ from db.importers.support.reading import (
     understood,
 )
 from db.importers.support.serving import (
+    OUTPUT_REQUESTED,
     Sent,
     device_count,
     engine_not_stated,
@@ -102,6 +104,7 @@ SERVE_DEFINITIONS = {
     "client_queue_time": "wait of a request in the client for a place among max_concurrency",
 }
 
+OUTPUT_LENGTHS = ("output_len", "output_length", "osl", "max_tokens", "random_output_len", "custom_output_len")
 RUN_NUMBER = "run_number"
 """The first field that a sweep adds; its warm-up has -1."""
 IS_SUMMARY = has_columns(*SERVE_REQUIRED, RUN_NUMBER)
@@ -111,10 +114,11 @@ FAILED_RUN = {"error_type", "error", "serve_overrides"}
 
 OWN_FILES = "summary of a sweep: each run has its own file, run=N.json"
 
+AT_ONCE = ("inf", math.inf)
 OFFLINE_LATENCY = {"avg_latency", "latencies", "percentiles"}
 OFFLINE_THROUGHPUT = {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second"}
 OFFLINE_MODE = ("quantization", "kv_cache_dtype", "enforce_eager")
-PLAIN: tuple[object, ...] = (None, False, 1, "auto")
+PLAIN: tuple[object, ...] = (None, False, "auto")
 """Values that carry no information."""
 OFFLINE_DEFINITIONS = {
     "latency": "one call of generate for the whole batch: prompts and all new tokens, after warm-up calls",
@@ -133,7 +137,14 @@ SGLANG_NUMBERS = {
     "request_goodput": "request_goodput_per_sec",
     "slo_attainment": "slo_attainment_share",
 }
+SGLANG_MODE = (
+    *("kv_cache_dtype", "speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
+    *("disable_radix_cache", "disable_cuda_graph", "enable_torch_compile"),
+)
+"""Settings of the server that change its numbers by design; the first ones only if they differ from its defaults."""
 SGLANG_REQUIRED = {"backend", "dataset_name", "request_rate", "max_concurrency", "completed", "mean_e2e_latency_ms"}
+RANDOM, CHATS = ("random", "image"), "sharegpt"
+"""Beginnings of the names of data whose lengths are stated as random_*_len, and the data with lengths of their own."""
 SGLANG_DEFINITIONS = {
     "latency": "e2e_latency: from sending a request to the last piece of its stream, of the requests that succeeded",
     "time_to_first_token_ms": "median ttft: from the start of a request to the first piece of its stream with text",
@@ -256,8 +267,17 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
     }
     shape = load.peek("burstiness")
     variation = shape**-0.5 if isinstance(shape, int | float) and 0 < shape < MOST_SHAPE else 1.0
-    axes = {"num_prompts": sent, **axes}
-    result = client_result(load, sent=sent, failed=failed, numbers=SERVE_NUMBERS, axes=axes, variation=variation)
+    # The client states the length of answers only in the user's own metadata, as text.
+    lengths = (parsed_number(str(load.peek(name))) for name in OUTPUT_LENGTHS if name not in varied)
+    result = client_result(
+        load,
+        sent=sent,
+        failed=failed,
+        numbers=SERVE_NUMBERS,
+        axes={"num_prompts": sent, **axes},
+        new_tokens_requested=next((one for one in lengths if isinstance(one, int) and 0 < one <= INT32_MAX), None),
+        variation=variation,
+    )
     if result.metrics.get("rtfx") == 0:  # it is 0 for models without audio
         metrics = {name: value for name, value in result.metrics.items() if name != "rtfx"}
         result = replace(result, metrics=metrics, missing={**result.missing, "rtfx": NO_AUDIO})
@@ -427,12 +447,18 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
     failed = sum(map(bool, errors)) if isinstance(errors, list) else None
     name = "served_model_name" if "served_model_name" in server else "model_path"
     split = ", ".join(f"{len(own)} {name}" for name, own in parts.items() if own) or server.text("disaggregation_mode")
-    mode = {
+    mode: dict[str, Scalar | None] = {
         "endpoint": backend,
         "quantization": server.text("quantization"),
         "disaggregation": None if split == "null" else split,
+        "speculation": server.text("speculative_algorithm"),
+        **{
+            name: value
+            for name in SGLANG_MODE
+            if isinstance(value := server.peek(name), bool | int | str) and value not in PLAIN
+        },
     }
-    result = client_result(load, sent=None, failed=failed, numbers=SGLANG_NUMBERS, axes={})
+    result = _sglang_load(load, failed)
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
     return ForeignRun(
         key=str(number),
@@ -443,9 +469,9 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
         doubts=() if "server_info" in load else engine_not_stated(backend),
         device_count=sum(device_count(one) or 1 for one in each),
         runtime_mode={
-            **{word: value for word, value in mode.items() if value},
             **parallel_mode(server),
             **load_mode(result, arrivals if load.peek("request_rate") != "inf" else None),
+            **{word: value for word, value in mode.items() if value},
         },
         precision_word=server.text("dtype"),
         device_type=server.text("device") or "unknown",
@@ -453,6 +479,30 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
         tags={"tag": load.text("tag")},
         kept=load.rest(),
     )
+
+
+def _sglang_load(load: Fields, failed: int | None) -> Result:
+    planned = load.unread_copy()
+    data, completed, errors = planned.text("dataset_name") or "", planned.integer("completed"), load.peek("errors")
+    is_random = data.startswith(RANDOM)
+    length = planned.count("random_output_len") if is_random else None
+    # Only of requests that are all sent at once, their number decides how long each waits.
+    is_at_once = load.peek("request_rate") in AT_ONCE and load.peek("max_concurrency") is None
+    sent = len(errors) if isinstance(errors, list) and errors else completed
+    result = client_result(
+        load,
+        sent=None,
+        failed=failed,
+        numbers=SGLANG_NUMBERS,
+        axes={"num_prompts": sent} if sent and is_at_once else {},
+        new_tokens_requested=planned.count("sharegpt_output_len") if data == CHATS else length,
+    )
+    if completed != 0 or not is_random or load.peek("random_range_ratio") != 1:
+        return result
+    # What the lengths of all requests would have been.
+    axes = {name: value for name, value in result.point.axes.items() if name != OUTPUT_REQUESTED}
+    prompt = planned.count("random_input_len")
+    return replace(result, point=replace(result.point, sequence_length=prompt, new_tokens=length, axes=axes))
 
 
 def _inferencex_rows(file: ForeignFile) -> list[Any]:

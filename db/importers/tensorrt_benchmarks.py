@@ -11,6 +11,7 @@ concurrency of the requests. The printed sections have the report's numbers with
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from collections.abc import Iterator, Mapping
@@ -474,6 +475,8 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
     for word in ("isl", "osl"):  # older versions state the mean and the maximum
         ends, older = dataset.section(f"{word}_stats"), [dataset.number(f"{one}_{word}") for one in ("avg", "max")]
         lengths.append(same_length(ends.number("minimum"), ends.number("maximum")) or same_length(*older))
+    ends = dataset.section("osl_stats")
+    planned = dataset.number("avg_osl", low=0) or ends.number("average", low=0)  # of the data, not of the answers
     return ForeignRun(
         key=str(place) if place else "",
         model_id=engine.text("model") or "unknown",
@@ -482,9 +485,11 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
             load_result(
                 concurrency=None,
                 unlimited=NO_LOAD,
+                axes=_load_axes(requests.integer("num_requests"), stated["concurrency_mean"]),
                 prompt_tokens=lengths[0],
                 prompt_tokens_mean=requests.number("avg_input_length", low=0),
                 new_tokens=lengths[1],
+                new_tokens_requested=planned,
                 requests=requests.integer("num_requests"),
                 stated={**stated, **of_draft},
             )
@@ -499,6 +504,13 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         versions={"tensorrt_llm": engine.text("version")},
         kept=top.rest(),
     )
+
+
+def _load_axes(requests: int | None, in_flight: float | None) -> dict[str, int | float]:
+    """What tells loads of trtllm-bench apart, which states no limit of requests in flight: their number, and the power
+    of two next to the mean in flight, which varies by little."""
+    axes: dict[str, int | float] = {"num_requests": requests} if requests else {}
+    return axes | ({"in_flight_about": 2 ** round(math.log2(max(1.0, in_flight)))} if in_flight else {})
 
 
 def _of_requests(requests: list[Fields]) -> Result:
@@ -542,9 +554,11 @@ def _of_requests(requests: list[Fields]) -> Result:
         rates["throughput_tokens_per_sec"] = sum(counted)
     samples: list[Samples] = [measured(metric, values) for metric, values in times.items() if values]
     kept: dict[str, Json] = {"failed": failed} if failed else {}
+    in_flight = sum(times["latency_wall"]) / MS_PER_S / seconds if seconds else None
     result = load_result(
         concurrency=None,
         unlimited=NO_LOAD,
+        axes=_load_axes(len(requests), in_flight),
         prompt_tokens=inputs[0] if len(set(inputs)) == 1 and inputs[0] else None,
         prompt_tokens_mean=sum(inputs) / len(inputs) if inputs else None,
         new_tokens=outputs[0] if len(set(outputs)) == 1 and outputs[0] else None,

@@ -256,7 +256,7 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
     if part.kind == "latency":
         result = _latency(part, settings)
     else:
-        result = _load(block) if is_load else _offline(part, block, settings)
+        result = _load(block, settings) if is_load else _offline(part, block, settings)
     others = {label: value for label, value in block.rest().items() if label not in arguments}
     backend = arguments.get("backend") or arguments.get("endpoint_type")
     mode: dict[str, Scalar] = {**({"endpoint": backend} if backend and is_load else {}), **parallel_mode(settings)}
@@ -299,15 +299,24 @@ def _block(file: ForeignFile, part: Part, settings: Fields) -> Fields:
     return Fields(file, values, f"line {part.line}")
 
 
-def _load(load: Fields) -> Result:
+def _load(load: Fields, settings: Fields) -> Result:
     sent, completed = load.count("num_prompts"), load.unread_copy().integer("completed")
     counted = max(0, sent - completed) if sent and completed is not None else None
+    failed = load.number("failed", low=0) if "failed" in load else counted
+    prompts = sent
+    if not sent and load.peek("request_rate") == "inf" and load.peek("max_concurrency") is None:
+        prompts = round((completed or 0) + (failed or 0))  # all at once: each waits for the others
+    # A printed namespace has the lengths of all kinds of data, a command those of its own.
+    data = str(settings.peek("dataset_name") or "").partition("-")[0]
+    names = [f"{data}_output_len"] if data else [name for name in settings if name.endswith("_output_len")]
+    lengths = (settings.unread_copy().count(name) for name in names)
     return client_result(
         load,
         sent=sent,
-        failed=load.number("failed", low=0) if "failed" in load else counted,
+        failed=failed,
         numbers=NUMBERS,
-        axes={"num_prompts": sent} if sent else {},
+        axes={"num_prompts": prompts} if prompts else {},
+        new_tokens_requested=next(filter(None, lengths), None),
     )
 
 

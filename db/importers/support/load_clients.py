@@ -79,6 +79,7 @@ def client_result(
     failed: float | None,
     numbers: Mapping[str, str],
     axes: Mapping[str, int | float],
+    new_tokens_requested: float | None = None,
     variation: float = 1.0,
 ) -> Result:
     """The result of a load in the format of the vLLM and SGLang clients. `numbers` are the tool's numbers in addition
@@ -121,6 +122,7 @@ def client_result(
         prompt_tokens=common_length(inputs, completed),
         prompt_tokens_mean=inputs / completed if inputs and completed else None,
         new_tokens=common_length(outputs, completed),
+        new_tokens_requested=new_tokens_requested,
         requests=completed,
         failed=failed,
         sent=sent,

@@ -52,6 +52,7 @@ def token_columns(first: str, each: str, median: str = "median") -> Columns:
     }
 
 
+OUTPUT_REQUESTED = "output_tokens_requested"
 UNLIMITED = Doubt(kind="concurrency_unlimited", severity="info", evidence={"concurrency_stored": 1})
 
 
@@ -63,6 +64,7 @@ def load_result(
     prompt_tokens: int | None = None,
     prompt_tokens_mean: float | None = None,
     new_tokens: int | None = None,
+    new_tokens_requested: float | None = None,
     requests: float | None = None,
     failed: float | None = None,
     sent: int | None = None,
@@ -78,8 +80,9 @@ def load_result(
 
     `concurrency` is None if it is not limited, or for the reason in `unlimited`. `request_rate` is in requests per
     second, None for as many as the concurrency allows. `prompt_tokens` is None if requests differ; then their rounded
-    mean is an axis, since loads with another mean are another series. `requests` is the number that succeeded, and no
-    metric includes the `failed` ones.
+    mean is an axis, since loads with another mean are another series. `new_tokens` is None if answers differ; then the
+    length that was requested is an axis, never their mean, which varies by itself. `requests` is the number that
+    succeeded, and no metric includes the `failed` ones.
 
     For a load at a rate, `achieved_per_s` is the rate at which requests were sent and `lateness_p95_ms` how much later
     than intended, each None if the file does not state it. `variation` is the coefficient of variation of the gaps
@@ -89,6 +92,8 @@ def load_result(
     request_rate = request_rate or None  # 0 is written for loads that are not sent at a rate
     if prompt_tokens is None and prompt_tokens_mean:
         point_axes["input_tokens_mean"] = round(prompt_tokens_mean)
+    if new_tokens is None and new_tokens_requested:
+        point_axes[OUTPUT_REQUESTED] = round(new_tokens_requested)
     if request_rate is not None:
         point_axes[REQUEST_RATE] = request_rate
     load_doubts = list(doubts)
@@ -102,6 +107,8 @@ def load_result(
         outcome = {
             "status": "failed",
             "error": f"none of {sent} requests succeeded" if sent else "no request succeeded",
+            # A failed result has no doubts, but its loop is that of the others.
+            "kept": {**(arguments.get("kept") or {}), **({} if concurrency else {unlimited.kind: True})},
         }
     point = Point(
         batch_size=1,
@@ -296,12 +303,22 @@ def of_ramp(ramp: str | None) -> tuple[Doubt, ...]:
 
 
 def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:
-    """The loop of a load, for the mode of its run: closed if the requests in flight are limited and no rate is given;
-    and the arrivals of an open loop, if the tool states them."""
+    """What tells the run of a load apart: its loop, closed if the requests in flight are limited and no rate is given;
+    the arrivals of an open loop, if the tool states them; and that the server drafted tokens, if the tool counted the
+    accepted ones."""
+    kept = result.extra.get("kept")
     is_unlimited = any(doubt.kind == UNLIMITED.kind for doubt in result.doubts)
-    if not is_unlimited and REQUEST_RATE not in result.point.axes:
-        return {LOOP: "closed"}
-    return {LOOP: "open", **({"arrivals": arrivals} if arrivals else {})}
+    is_unlimited |= isinstance(kept, dict) and UNLIMITED.kind in kept
+    is_closed = not is_unlimited and REQUEST_RATE not in result.point.axes
+    mode: dict[str, Scalar] = {LOOP: "closed" if is_closed else "open"}
+    if arrivals and not is_closed:
+        mode["arrivals"] = arrivals
+    if ACCEPTED.intersection(result.metrics):
+        mode["speculation"] = True
+    return mode
+
+
+ACCEPTED = frozenset(("spec_decode_acceptance_length", "spec_decode_acceptance_percent"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ def test_details_are_samples_in_milliseconds_and_an_endless_rate_is_no_axis():
     found = {one.metric: one.values for one in result.samples}
     assert found["time_to_first_token"] == pytest.approx((30.0, 31.0, 29.0, 30.0, 35.0))
     assert found["inter_chunk_latency"] == pytest.approx((10.0,) * 15)
-    assert result.point.label == "b1 s16 n4"
+    assert result.point.label == "b1 s16 n4 num_prompts=5"
     assert "concurrency_unlimited" in [doubt.kind for doubt in result.doubts]
     assert result.extra["kept"]["gaps_per_request"] == [3] * 5
 
@@ -126,3 +126,53 @@ def test_a_load_of_embeddings_has_no_rate_of_new_tokens(tmp_path):
     assert run.cell.workload.task == "feature-extraction"
     assert "throughput_tokens_per_sec" not in result.metrics
     assert result.missing["throughput_tokens_per_sec"].startswith("not_applicable")
+
+
+@pytest.fixture
+def load_of(tmp_path):
+    def load(place=0, **changes):
+        line = json.loads((FOLDER / "appended.jsonl").read_text().splitlines()[place]) | changes
+        (tmp_path / "load.jsonl").write_text(json.dumps(line))
+        (run,) = SGLANG.runs(read_file(tmp_path / "load.jsonl"))
+        return run
+
+    return load
+
+
+def test_loads_of_other_sizes_and_servers_are_told_apart(load_of):
+    def points(*changes):
+        return [load_of(1, **change).results[0].point.label for change in changes]
+
+    at_once = {"errors": [], "max_concurrency": None, "request_rate": "inf"}
+    many = {"completed": 1000, "total_input_tokens": 16000, "total_output_tokens": 4000}
+    assert points(at_once, at_once | many) == ["b1 s16 n4 num_prompts=5", "b1 s16 n4 num_prompts=1000"]
+    early = {"max_concurrency": 8, "total_output_tokens": 19}
+    assert points(early, early | {"random_output_len": 64}) == [
+        "b1 s16 c8 output_tokens_requested=4",
+        "b1 s16 c8 output_tokens_requested=64",
+    ]
+    chats = {"dataset_name": "sharegpt", "total_output_tokens": 21, "max_concurrency": 8}
+    assert points(chats, chats | {"sharegpt_output_len": 32}) == ["b1 s16 c8", "b1 s16 c8 output_tokens_requested=32"]
+    server = load_of().origin.kept | {"dtype": "bfloat16", "kv_cache_dtype": "auto", "disable_cuda_graph": False}
+    assert load_of(server_info=server).cell.runtime_mode.keys() == {"endpoint", "loop", "arrivals"}
+    drafted = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3, "kv_cache_dtype": "fp8_e5m2"}
+    mode = load_of(server_info=server | drafted | {"disable_radix_cache": True}, accept_length=2.5).cell.runtime_mode
+    assert mode == {
+        "endpoint": "sglang",
+        "loop": "open",
+        "arrivals": "poisson",
+        "speculation": "EAGLE",
+        "speculative_num_steps": 3,
+        "kv_cache_dtype": "fp8_e5m2",
+        "disable_radix_cache": True,
+    }
+    assert load_of(server_info=None, accept_length=2.5).cell.runtime_mode["speculation"] is True
+
+
+@pytest.mark.parametrize("limits", [{"request_rate": 4.0, "max_concurrency": None}, {"max_concurrency": 8}])
+def test_a_load_without_a_success_is_in_the_series_of_the_others(load_of, limits):
+    good, bad = load_of(**limits), load_of(**limits, completed=0, total_input_tokens=0, total_output_tokens=0)
+    assert (good.results[0].status, bad.results[0].status) == ("ok", "failed")
+    assert (bad.cell, bad.results[0].point) == (good.cell, good.results[0].point)
+    at_once = {"request_rate": "inf", "max_concurrency": None}
+    assert load_of(**at_once, completed=0).cell == load_of(**at_once).cell

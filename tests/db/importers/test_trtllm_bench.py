@@ -48,7 +48,7 @@ def test_statistics_of_the_report_are_in_milliseconds():
     }
     assert {name: result.metrics[name] for name in expected} == pytest.approx(expected)
     assert result.missing["time_to_first_token_p99_ms"] == "too_few_samples"  # 200 requests
-    assert (result.point.label, result.iterations) == ("b1 s128 n64", 200)
+    assert (result.point.label, result.iterations) == ("b1 s128 n64 in_flight_about=64 num_requests=200", 200)
     assert [doubt.kind for doubt in result.doubts] == ["undated", "concurrency_not_stated"]
 
 
@@ -192,3 +192,17 @@ def test_a_printed_duration_that_is_no_number_is_left_out_alone(tmp_path):
     (run,) = importer_for(read_file(path)).runs(read_file(path))
     assert "duration_s" not in run.results[0].metrics
     assert run.results[0].metrics["throughput_samples_per_sec"] == 182.86
+
+
+def test_loads_of_other_numbers_in_flight_and_lengths_are_told_apart(tmp_path):
+    def label(requests, in_flight, most=64, mean=64.0):
+        report = json.loads((FOLDER / "report.json").read_text())
+        report["request_info"] |= {"num_requests": requests, "avg_num_concurrent_requests": in_flight}
+        report["dataset"]["osl_stats"] |= {"maximum": most, "average": mean}
+        report["dataset"] |= {"max_osl": most, "avg_osl": mean}
+        (tmp_path / "report.json").write_text(json.dumps(report))
+        return only_run(tmp_path / "report.json").results[0].point.label
+
+    assert label(3000, 1.0) == "b1 s128 n64 in_flight_about=1 num_requests=3000"
+    assert label(3000, 508.3) == label(3000, 496.1) == "b1 s128 n64 in_flight_about=512 num_requests=3000"
+    assert label(16, 1.0, 80, 70.0) == "b1 s128 in_flight_about=1 num_requests=16 output_tokens_requested=70"

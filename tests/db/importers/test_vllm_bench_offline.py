@@ -43,6 +43,15 @@ def test_the_records_for_pytorch_have_model_sizes_and_settings():
     assert run.cell.runtime_mode == {"engine": "offline", "tensor_parallel_size": 2}
 
 
+def test_an_eager_engine_is_another_series(tmp_path):
+    records = json.loads((FOLDER / "latency_8.pytorch.json").read_text())
+    for record in records:
+        record["benchmark"]["extra_info"]["args"] |= {"enforce_eager": True, "kv_cache_dtype": "fp8"}
+    (tmp_path / "l.pytorch.json").write_text(json.dumps(records))
+    (run,) = OFFLINE.runs(read_file(tmp_path / "l.pytorch.json"))
+    assert (run.cell.runtime_mode["enforce_eager"], run.cell.runtime_mode["kv_cache_dtype"]) == (True, "fp8")
+
+
 @pytest.mark.parametrize(
     ("name", "label", "tokens"),
     [
