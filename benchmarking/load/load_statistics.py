@@ -20,9 +20,9 @@ that counts: beyond, a queue has no steady state.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
@@ -199,7 +199,8 @@ class Window:
     rates: Mapping[str, float | None]
     """The metrics of `rates_of`, of the requests that ended in the window."""
     little: float | None
-    """In flight over (rate of ends x mean time from sending to the end): 1 in a steady state (Little's law)."""
+    """In flight over (rate of ends x mean time from sending to the end): 1 in a steady state (Little's law). Of
+    conversations, like `reply_s`, where requests are their turns."""
     reply_s: float
     """Median time from sending to the end."""
 
@@ -211,25 +212,41 @@ def window_of(requests: Requests, level: Level) -> Window | None:
         return None
     start, end = bounds
     seconds = (end - start) / MS_PER_S
-    times = tuple(zip(requests.sent_ms, requests.end_ms, strict=True))
-    ended = [
-        (place, at - sent)
-        for place, (sent, at) in enumerate(times)
-        if sent is not None and at is not None and start < at <= end
+    times = [
+        (place, sent, at)
+        for place, (sent, at) in enumerate(zip(requests.sent_ms, requests.end_ms, strict=True))
+        if sent is not None and at is not None
     ]
-    done = [place for place, _ in ended if requests.error[place] is None]
+    done = [place for place, _, at in times if start < at <= end and requests.error[place] is None]
     if len(done) < FEWEST_COMPLETIONS:
         return None
-    overlaps = [min(at, end) - max(sent, start) for sent, at in times if sent is not None and at is not None]
-    in_flight = sum(value for value in overlaps if value > 0) / (end - start)
-    replies = [took for _, took in ended]
-    throughput = len(ended) / (end - start)
+
+    def in_flight(pairs: Iterable[tuple[float, float]]) -> float:
+        return math.fsum(max(min(at, end) - max(sent, start), 0.0) for sent, at in pairs) / (end - start)
+
+    # A conversation loads the server until it ends, so the law is that of conversations.
+    spans = _spans(requests)
+    replies = [at - sent for sent, at in spans if start < at <= end]
+    expected = math.fsum(replies) / (end - start)  # throughput x mean time
     return Window(
         seconds=seconds,
-        rates=rates_of(requests, done, seconds, in_flight),
-        little=in_flight / (throughput * fmean(replies)) if fmean(replies) > 0 else None,
-        reply_s=median(replies) / MS_PER_S,
+        rates=rates_of(requests, done, seconds, in_flight((sent, at) for _, sent, at in times)),
+        little=in_flight(spans) / expected if expected > 0 else None,
+        reply_s=median(replies or [at - sent for sent, at in spans]) / MS_PER_S,
     )
+
+
+def _spans(requests: Requests, starts: Sequence[float | None] | None = None) -> list[tuple[float, float]]:
+    """Start and end of each conversation in ms, of these starts of its requests, by default when they were sent; a
+    request without one is its own."""
+    spans: dict[object, tuple[float, float]] = {}
+    rows = zip(requests.conversation, starts or requests.sent_ms, requests.end_ms, strict=True)
+    for place, (conversation, start, end) in enumerate(rows):
+        if start is not None and end is not None:
+            key = ("alone", place) if conversation is None else conversation
+            first, last = spans.get(key, (start, end))
+            spans[key] = min(start, first), max(end, last)
+    return [*spans.values()]
 
 
 def rates_of(requests: Requests, done: Sequence[int], seconds: float, in_flight: float) -> dict[str, float | None]:
@@ -285,6 +302,9 @@ def _bounds(requests: Requests, level: Level) -> tuple[float, float] | None:
         return (min(sent), last) if len(before) > full else None
     first_turns = [at for at, turn in zip(requests.intended_ms, requests.turn, strict=True) if not turn]
     start, last = min(first_turns), max(first_turns)
-    latencies = [end - at for at, end in zip(requests.intended_ms, requests.end_ms, strict=True) if end is not None]
-    wave = start + min(quantile(latencies, FIRST_WAVE), max(ends[0] - start, (last - start) / 2))
+    lengths, first_end = [], math.inf
+    for begun, end in _spans(requests, requests.intended_ms):
+        lengths.append(end - begun)
+        first_end = min(end, first_end)
+    wave = start + min(quantile(lengths, FIRST_WAVE), max(first_end - start, (last - start) / 2))
     return (wave, last) if wave < last else None

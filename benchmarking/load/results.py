@@ -409,7 +409,7 @@ def about(
         found += [*saturated, *([doubt("varying_rate", arrivals=traffic.arrivals)] if is_varying else ())]
     elif level.rate is None and level.number is None and len(requests) + traffic.most_turns > MAX_REQUESTS:
         found.append(doubt("level_full", most_requests=MAX_REQUESTS))
-    if not any(requests.turn) and is_window_expected:
+    if is_window_expected:
         is_growing = any(one.kind == "over_saturated" for one in saturated)
         found += about_window(window, level, is_growing=is_growing, is_varying=is_varying)
     pairs = [

@@ -480,6 +480,25 @@ def test_a_percentile_of_several_repetitions_has_an_interval_only_if_each_has_on
     assert both.missing[name].startswith("too_few_samples")
 
 
+@pytest.mark.parametrize(
+    ("starts_s", "doubts"), [(15, {"no_steady_window"}), (30, {"short_window"}), (60, {"short_window"}), (200, set())]
+)
+def test_the_steady_window_of_conversations_begins_when_the_first_ones_have_ended(starts_s, doubts):
+    """One a second, of ten turns each in 19 s: ten requests a second, and ever more until then."""
+    number, turn = (one.ravel() for one in np.meshgrid(np.arange(starts_s), np.arange(10), indexing="ij"))
+    starts = number + 2.0 * turn
+    order = np.argsort(starts, kind="stable")
+    requests = replace(
+        requests_of(starts[order], starts[order] + 1.0, 1e6),
+        conversation=tuple(number[order].tolist()),
+        turn=tuple(turn[order].tolist()),
+    )
+    result = result_of(replace(TRAFFIC, turns=10), Level(rate=1.0, duration_s=float(starts_s)), [requests])
+    assert {one.kind for one in result.doubts} - {"saturation_unknown"} == doubts
+    rate = result.metrics["throughput_samples_per_sec"]
+    assert rate == pytest.approx(result.metrics["total_requests_per_sec"] if starts_s == 15 else 10.0)
+
+
 @pytest.mark.parametrize("fault", ["failed", "slow"])
 def test_the_requests_of_all_repetitions_count_also_where_one_has_none_within_the_limits(fault):
     """A median over the repetitions had neither in it: 100 % within the limits, no failures."""
