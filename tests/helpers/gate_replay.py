@@ -438,24 +438,33 @@ OTHERS: Mapping[str, Noise] = {
 """Noises that were chosen after the rules, which the script prints and no test runs."""
 
 
-def replay(noise: Noise, *, histories: int, seed: int, series: int = SERIES, with_changes: bool = False) -> Rates:
-    """The alarms of histories without a change; alarms stay untriaged. `with_changes`: a confirmed change point begins
-    a level, as it does for the command."""
+def replay(
+    noise: Noise,
+    *,
+    histories: int,
+    seed: int,
+    series: int = SERIES,
+    with_changes: bool = False,
+    first: int = FIRST,
+    nights: int = NIGHTS,
+) -> Rates:
+    """The alarms of histories without a change, judged from night `first` on; alarms stay untriaged. `with_changes`: a
+    confirmed change point begins a level, as it does for the command."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
     alarms = confirmed = 0
     for _ in range(histories):
-        history = noise(rng, series, NIGHTS)
+        history = noise(rng, series, nights)
         alarmed: list[set[str]] = [set() for _ in range(series)]
-        for night in range(FIRST, NIGHTS):
+        for night in range(first, nights):
             worse = _worse(history, night, alarmed, with_changes=with_changes)
             alarms += bool(worse)
             again = _worse(history, night, alarmed, of=worse, with_changes=with_changes) if worse else set()
             confirmed += bool(again)
             for row in worse:
                 alarmed[row].add(str(night))
-    return Rates(alarms=alarms / histories / (NIGHTS - FIRST), confirmed=confirmed / histories / (NIGHTS - FIRST))
+    return Rates(alarms=alarms / histories / (nights - first), confirmed=confirmed / histories / (nights - first))
 
 
 def found(

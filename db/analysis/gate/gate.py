@@ -1,11 +1,11 @@
 """The gate: judges the newest values of series by the runs before them, and says where the machine rather than the code
 changed. Pure.
 
-The prediction is that of `nights`: a run is worse if it lies beyond what the earlier runs, and those of
-the other series of the check, let expect, and by more than 2 %. All series of a check share a budget of false alarms:
-on at most 5 % of the nights anything is called worse without a change (`tests/perf/gate.py` prints the share for many
-kinds of noise), and after `--confirm` on at most 1 %. A slow, steady movement is the verdict "trend": no commit is to
-blame for it.
+The prediction is that of `nights`: a run is worse if it lies beyond what the earlier runs, and those of the other
+series of the check, let expect, and by more than 2 %. All series of a check share a budget of false alarms: on at most
+5 % of the nights anything is called worse without a change, on up to 9 % where series have fewer than twenty runs
+(`tests/perf/gate.py` prints the share for many kinds of noise), and after `--confirm` on at most 1 %. A slow, steady
+movement is the verdict "trend": no commit is to blame for it.
 
 After a change of the machine nearly everything has moved in the same direction. The rules, for results of one machine
 in one session:
@@ -50,7 +50,7 @@ class Parameters:
     """The gate's settings."""
 
     false_alarms: float = 0.05
-    """Share of the checks that call anything worse although nothing changed."""
+    """Share of the checks that call anything worse although nothing changed, from `1 / false_alarms` runs on."""
     confirmation_share: float = 0.001
     """The share for the fresh session of a confirmation. It is smaller, since the machine may still be in the state
     that raised the alarm."""

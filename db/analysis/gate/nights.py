@@ -8,7 +8,7 @@ Shafer 2005; Lei et al. 2018). It needs no distribution of the noise, and no ind
 the nights does not matter, the share of nights with a false alarm is the stated one, whatever modes, tails or
 disturbances the nights have, since the past has had them, too. It is the share of nights, not of series, so many series
 do not raise more alarms. Below 1 / `false_alarms` nights, the largest T of the past is extended, by the factor by which
-normal scores would grow.
+normal scores would grow; the share is then up to 9 %.
 
 The score of a series: the level is the one of four predictors that has predicted the series' past best, one night ahead
 (mean; median; and exponential smoothing, where nights resemble their neighbours), with an addition for the weekday or
