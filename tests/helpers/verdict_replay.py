@@ -403,6 +403,29 @@ def replay_history(
     return _rates(judgements, change)
 
 
+def replay_sides(
+    case: HistoryCase, *, before: int, after: int, pairs: int, seed: int, change: float = 0.0, others: int = 0
+) -> Rates:
+    """The rates of two sides of one series with so many sessions each, all of B after those of A, with so many others
+    before them."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    judgements = []
+    for _ in range(pairs):
+        count = others + before + after
+        levels = case.sessions(rng, count)[:, None] + case.launches(rng, count * LAUNCHES).reshape(count, LAUNCHES)
+        levels[others + before :] += math.log1p(change)
+        sessions = [_session(np.exp(row).tolist(), place) for place, row in enumerate(levels)]
+        sides = sessions[others : others + before], sessions[others + before :]
+        groups = sorted((sessions[:others], *sides), key=len, reverse=True)
+        scatter = session_scatter([[one.value for one in group] for group in groups])
+        known = None if scatter is None else (scatter, scatter)
+        pair = Pair(before=tuple(sides[0]), after=tuple(sides[1]), scatter=known)
+        judgements += judge([pair], JUDGED[DEFAULT_METRIC])
+    return _rates(judgements, change)
+
+
 def _nightly(count: int) -> list[datetime]:
     return [datetime(2026, 1, 5, 2) + timedelta(days=night) for night in range(count)]
 

@@ -28,6 +28,7 @@ from tests.helpers.verdict_replay import (
     Rates,
     normal,
     replay_history,
+    replay_sides,
     replay_timed,
     replay_turns,
 )
@@ -37,6 +38,7 @@ CHANGES = (0.03, 0.05, 0.10)
 LAUNCH_SDS = (0.005, 0.01, 0.02, 0.03)
 ROUNDS = (3, 5, 10, 20)
 HISTORIES = (5, 10, 20, 40)
+SIDES = ((10, 1), (10, 5), (10, 10), (5, 5))
 FOUND = tuple(f"+{change:.0%}" for change in CHANGES)
 
 
@@ -56,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _show("the same where whole sessions are far off: not promised", (), _with_history(UNPROMISED_CASES, pairs))
     _show("sessions and launches of 1 %, by the length of the history", (), _by_history(pairs))
     _show("one session against the other 12 and 30 of its series", (), _against_all(pairs))
+    _show("sides of several sessions, no others of the series", (), _of_sides(pairs))
     _show("sessions 25 apart, 30 others of the series", (), _far_apart(pairs))
     return 0
 
@@ -117,6 +120,15 @@ def _against_all(pairs: int) -> Iterator[tuple[str, ...]]:
             equal = replay_history(cases[name], pairs=pairs, seed=5, **case)
             found = [replay_history(cases[name], pairs=pairs // 4, seed=6, change=change, **case) for change in CHANGES]
             yield _row(f"{name}, {sessions} others", equal, found, pairs)
+
+
+def _of_sides(pairs: int) -> Iterator[tuple[str, ...]]:
+    for name, case in {**HISTORY_CASES, **MORE_HISTORY_CASES, **UNPROMISED_CASES}.items():
+        for before, after in SIDES:
+            sides = {"before": before, "after": after}
+            equal = replay_sides(case, pairs=pairs, seed=5, **sides)
+            found = [replay_sides(case, pairs=pairs // 4, seed=6, change=change, **sides) for change in CHANGES]
+            yield _row(f"{name}, {before} against {after}", equal, found, pairs)
 
 
 def _far_apart(pairs: int) -> Iterator[tuple[str, ...]]:

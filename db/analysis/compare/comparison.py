@@ -425,9 +425,11 @@ def _pair(
                 for session_id, members in sorted(groups.items(), key=lambda item: positions[item[0]])
             )
         )
-    scatter = [_scatter(side, side_sessions, details) for side, side_sessions in zip(sides, sessions, strict=True)]
-    if len({measured.series_id for side in sides for measured in side}) == 1:  # what one side shows holds for the other
-        scatter = [one or scatter[1 - place] for place, one in enumerate(scatter)]
+    series = [side[0].series_id for side in sides]
+    if len({measured.series_id for side in sides for measured in side}) == 1:
+        scatter = [_scatter(series[0], sessions, details)] * 2
+    else:
+        scatter = [_scatter(one, [own], details) for one, own in zip(series, sessions, strict=True)]
     estimates = [session for session in scatter if session is not None]
     return Pair(
         before=sessions[0],
@@ -460,19 +462,26 @@ def _rounds(before: Measured, after: Measured, details: Details) -> list[tuple[t
     return [((values[0][number], values[1][number]), starts[0][number] <= starts[1][number]) for number in in_order]
 
 
-def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: Details) -> SessionScatter | None:
-    """The variation between sessions of the side's series: of the sessions not compared, and of the side's own. Hours
-    and launches are those of the larger group."""
-    history = details.other_sessions.get(side[0].series_id, ())
-    values = [[session.value for session in history], [session.value for session in sessions]]
-    times = [session.started_at for session in history]
-    launches = [tuple(details.history_values.get(session.result_id, {}).values()) for session in history]
-    if len(sessions) > len(history):
-        values.reverse()
-        times = [session.time for session in sessions if session.time is not None]
-        launches = [session.launches for session in sessions]
+def _scatter(series_id: str, compared: Sequence[Sequence[Session]], details: Details) -> SessionScatter | None:
+    """The variation between sessions of a series: of the sessions not compared, and of those of each side of the
+    series. Two sides of a series share it: what one shows holds for the other. Hours and launches are those of the
+    largest group. None if neither side has enough sessions without the other: two short rows do not show what comes and
+    goes."""
+    others = [
+        Session(
+            value=session.value,
+            launches=tuple(details.history_values.get(session.result_id, {}).values()),
+            time=session.started_at,
+        )
+        for session in details.other_sessions.get(series_id, ())
+    ]
+    if max(len(others), 1) + max(map(len, compared)) <= judging.MIN_SESSIONS:
+        return None
+    groups = sorted((others, *compared), key=len, reverse=True)
     return session_scatter(
-        values, times, [log_variance(launch) for launch in launches if len(launch) >= judging.MIN_LAUNCHES]
+        [[session.value for session in group] for group in groups],
+        [session.time for session in groups[0] if session.time is not None],
+        [log_variance(session.launches) for session in groups[0] if len(session.launches) >= judging.MIN_LAUNCHES],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -476,6 +477,26 @@ def test_the_sessions_of_one_side_are_a_history_for_both(store, sides):
     (finding,) = sides().findings
     assert (finding.judgement.verdict, finding.judgement.scope) == ("slower", "between sessions")
     assert finding.judgement.low < finding.judgement.change < finding.judgement.high
+
+
+@pytest.mark.parametrize("nights", [1, 5, 8])
+def test_more_sessions_of_a_side_make_the_interval_narrower(store, sides, nights):
+    """With an estimate of each side alone, five nights against twelve had an interval six times as wide as one."""
+    for day in range(12 + nights):
+        slowdown = 1 + 0.01 * (day * 5 % 7) + (0.1 if day >= 12 else 0)
+        store("a" if day < 12 else "b", day=day, slowdown=slowdown, **ONE)
+    (finding,) = sides().findings
+    width = math.log1p(finding.judgement.high) - math.log1p(finding.judgement.low)
+    assert width < {1: 0.2, 5: 0.15, 8: 0.12}[nights]
+
+
+@pytest.mark.parametrize(("nights", "scope"), [(4, None), (5, "between sessions")])
+def test_two_sides_of_few_sessions_are_no_history(store, sides, nights, scope):
+    """A mode of three nights made 2.5 % of equal sides changed, with three against three."""
+    for day in range(2 * nights):
+        store("a" if day < nights else "b", day=day, slowdown=1 + 0.001 * (day * 5 % 7), **ONE)
+    (finding,) = sides().findings
+    assert finding.judgement.scope == scope
 
 
 def test_with_a_history_the_sessions_variation_is_in_the_interval(store, sides):
