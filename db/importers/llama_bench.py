@@ -125,6 +125,8 @@ is none of them: 1,955 is no speed of 1.)"""
 DEVICE = re.compile(r"(?:^|[/,;])\s*((?!auto|none)[A-Za-z]+)(?=\d|\[)")
 """The backend of a device that was chosen: ROCm0, CUDA0/CUDA1, RPC0."""
 TEST_COLUMNS = {"model", "test", "t/s"}
+OF_A_CLIENT = {"ttfr (ms)", "est_ppt (ms)", "e2e_ttft (ms)"}
+"""Columns of llama-benchy, which sends requests to a server of any engine and prints a similar table."""
 GROUP_OF_THREE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -407,6 +409,9 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
             build = BUILD.search(below) or BUILD.search(text)
             shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
             own = list(rows)
+            if own and not OF_A_CLIENT.isdisjoint(own[0][1]):
+                file.leave_out(f"line {own[0][0]}", "a table of llama-benchy, a client of any server: it is not read")
+                continue
             models = {tuple(cells.get(name) for name in ("model", "size", "params")) for _, cells in own}
             if len(models) == 1 and (model := _model_above(above)):
                 shared["model_above"] = model

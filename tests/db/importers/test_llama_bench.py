@@ -378,3 +378,25 @@ def test_a_table_is_read_from_a_log_with_something_before_each_line(tmp_path, im
     for run, expected in zip(found, importer.runs(read_file(path)), strict=True):
         assert run.cell == expected.cell
         assert [one.metrics for one in run.results] == [one.metrics for one in expected.results]
+
+
+BENCHY = """\
+| model | test | t/s | peak t/s | ttfr (ms) | est_ppt (ms) | e2e_ttft (ms) |
+|:------|-----:|----:|---------:|----------:|-------------:|--------------:|
+| Q-4B | pp512 @ d1024 | 10814.42 ± 28.13 | | 142.69 ± 0.37 | 142.13 ± 0.37 | 142.69 ± 0.37 |
+| Q-4B | tg128 @ d1024 | 83.96 ± 0.04 | 84.67 ± 0.47 | | | |
+"""
+
+
+def test_a_table_of_llama_benchy_is_no_result_of_llama_cpp(tmp_path):
+    (tmp_path / "benchy.md").write_text(BENCHY)
+    with left_out(r"line 3: a table of llama-benchy, a client of any server: it is not read$"):
+        list(LLAMA_BENCH.runs(read_file(tmp_path / "benchy.md")))
+    own = "| model | test | t/s |\n|---|---:|---:|\n| llama 7B Q4_0 | pp512 | 100.00 ± 1.00 |\n"
+    (tmp_path / "both.md").write_text(f"{BENCHY}\n{own}")
+    file = read_file(tmp_path / "both.md")
+    (run,) = LLAMA_BENCH.runs(file)
+    assert run.results[0].metrics["prefill_tokens_per_sec"] == 100.0
+    assert [one.text for one in file.left_out] == [
+        "line 3: a table of llama-benchy, a client of any server: it is not read"
+    ]
