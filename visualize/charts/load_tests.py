@@ -43,6 +43,8 @@ class Metric:
     better: str
     main: str
     thin: str
+    named: tuple[str, str] = ("median", "99th percentile")
+    """What the two lines are, for tooltips and the table."""
     limit: str | None = None
     """Name of the latency limit drawn in the panel."""
 
@@ -52,7 +54,9 @@ LATENCIES = (
     Metric(title="Time per output\ntoken (ms)", better="lower", main="tpot", thin="tpot_p99", limit="tpot"),
     Metric(title="Latency of\na request (ms)", better="lower", main="latency", thin="latency_p99", limit="e2e"),
 )
-RATES = Metric(title="Requests\nper second", better="higher", main="throughput", thin="goodput")
+RATES = Metric(
+    title="Requests\nper second", better="higher", main="throughput", thin="goodput", named=("successful", "goodput")
+)
 MOST_TIMES = 2
 NEAR = 0.9
 """Goodput from this share of throughput on is not labelled: both lines coincide."""
@@ -60,6 +64,7 @@ WIDTH_IN, PANEL_IN = 7.2, 1.9
 MOST_DOTTED = 4
 """Maximum servers with 99th percentiles, goodput and knees; with more, the picture would be cluttered."""
 SOLID, TAILS = "Solid: median times, and successful requests per second", "99th percentiles"
+MAIN = "Lines: median times, and successful requests per second"
 GOODPUT = "goodput (requests that meet every limit)"
 WITHOUT_DOTTED = "percentiles, goodput and knees are drawn for at most 4 servers."
 IDEAL = "Dashed grey: offered load."
@@ -91,6 +96,8 @@ class LoadLatency(ChartPlugin):
         series, left_out = level_lines(drawn)
         shown = [row for one in series for row in one.rows]
         has_dotted = len(series) <= MOST_DOTTED
+        if has_dotted and any(one.twin for one in series):  # solid and dotted lines of one colour have to be of one
+            series = [replace(one, style=style, place=None) for style, one in enumerate(series)]
         times = [panel for panel in LATENCIES if any(row[panel.main] is not None for row in shown)][:MOST_TIMES]
         limits, x = limits_ms(shown), level_axis(shown, str(key["loop"]))
         panels = [_panel(metric, series, limits, x, shown, has_dotted=has_dotted) for metric in (*times, RATES)]
@@ -109,7 +116,7 @@ class LoadLatency(ChartPlugin):
         reading = (
             None
             if not has_lines
-            else f"{SOLID}; {WITHOUT_DOTTED}"
+            else f"{MAIN}; {WITHOUT_DOTTED}"
             if not has_dotted
             else f"{SOLID}; {' and '.join(sorted(tails | goods))}: {thin}."
             if thin
@@ -141,14 +148,15 @@ def _panel(
     def at(row: Row) -> float:
         return place_of(row, rows)
 
-    def marks(column: str) -> Callable[[Sequence[Row]], tuple[Mark, ...]]:
-        return lambda found: marks_of(found, at, column, level_words)
+    def marks(column: str, what: str) -> Callable[[Sequence[Row]], tuple[Mark, ...]]:
+        return lambda found: marks_of(found, at, column, lambda row: f"{level_words(row)}, {what}")
 
-    mains = [line for one in series for line in joined(one, marks(metric.main), width=1.4, size=4.5)]
+    median, tail = metric.named
+    mains = [line for one in series for line in joined(one, marks(metric.main, median), width=1.4, size=4.5)]
     thins: list[Line] = []
     knees: list[Rule] = []
     for one in series if has_dotted else ():
-        thins += joined(one, marks(metric.thin), role="thin", shape=None, dashes=2, width=1.0, size=2.5)
+        thins += joined(one, marks(metric.thin, tail), role="thin", shape=None, dashes=2, width=1.0, size=2.5)
         knees += [
             Rule(at=at(row), along="x", role="knee", label=one.label, colour=one.colour, dashes=2)
             for row in one.rows

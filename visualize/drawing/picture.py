@@ -157,8 +157,11 @@ LINE_IN = 0.165
 """Height of a line of a name."""
 LETTER_IN = 0.078
 """Width of a letter of small text."""
-AROUND_IN = 1.3
-"""Width beside a panel's axis."""
+AROUND_IN, MARGINS_IN = 1.3, 0.5
+"""Width beside a panel's axis, and of that what is left where names of rows are beside it."""
+FIRST_LETTERS, LAST_LETTERS = 70, 40
+"""What is shown of a name that is longer than both, which would make its row, and so all others, several times as
+high."""
 
 
 def picture(figure: Figure) -> Drawing:
@@ -169,14 +172,17 @@ def picture(figure: Figure) -> Drawing:
     figure = shown(figure)
     columns = min(figure.columns, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
-    heights = [0.0] * rows
+    heights, room_in = [0.0] * rows, figure.width_in / columns - AROUND_IN
+    if any(panel.y.names for panel in figure.panels):
+        lines = [line for panel in figure.panels for name in _names(panel.y, LABEL_IN) for line in name.split("\n")]
+        room_in = (figure.width_in - max(_width_in(line, TEXT_SIZE, "normal") for line in lines)) / columns - MARGINS_IN
     for place, panel in enumerate(figure.panels):
         height_in = panel.height_in
         if panel.y.names:  # rows with names are as high as the longest name requires
-            lines = max(_wrapped(name, LABEL_IN).count("\n") + 1 for name in panel.y.names)
+            lines_of_row = max(name.count("\n") + 1 for name in _names(panel.y, LABEL_IN))
             is_last = place + columns >= len(figure.panels)
             around = (0.35 if panel.title else 0.1) + (0.85 if is_last or panel.x.names else 0.2)
-            row_in = LINE_IN * lines + max(0.06, 0.04 * lines**2)
+            row_in = LINE_IN * lines_of_row + max(0.06, 0.04 * lines_of_row**2)
             height_in = max(height_in, len(panel.y.names) * row_in + around)
         heights[place // columns] = max(heights[place // columns], height_in)
     ratios: dict[str, Any] = {"height_ratios": heights, "width_ratios": figure.widths or [1.0] * columns}
@@ -185,7 +191,7 @@ def picture(figure: Figure) -> Drawing:
         FigureCanvasAgg(drawn)
         all_axes: list[Axes] = list(drawn.subplots(rows, columns, squeeze=False, **ratios).flat)
         for place, (axes, panel) in enumerate(zip(all_axes, figure.panels, strict=False)):
-            _draw_panel(axes, panel, figure.width_in / columns)
+            _draw_panel(axes, panel, figure.width_in / columns, room_in)
             below = place + columns
             if below < len(figure.panels) and figure.panels[below].x == panel.x:
                 axes.tick_params(labelbottom=False)
@@ -199,9 +205,10 @@ def picture(figure: Figure) -> Drawing:
     return drawn
 
 
-def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:
-    _scale(axes, panel.x, "x", width_in)
-    _scale(axes, panel.y, "y", width_in)
+def _draw_panel(axes: Axes, panel: Panel, width_in: float, room_in: float) -> None:
+    """A panel that is `width_in` wide, `room_in` without what is beside it."""
+    _scale(axes, panel.x, "x", width_in, room_in)
+    _scale(axes, panel.y, "y", width_in, room_in)
     for element in panel.elements:
         if isinstance(element, Block):
             _draw_block(axes, element, panel, width_in)
@@ -227,23 +234,23 @@ def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:
     axes.set_ylim(bottom, top)
 
 
-def _scale(axes: Axes, axis: Axis, direction: str, width_in: float) -> None:
+def _scale(axes: Axes, axis: Axis, direction: str, width_in: float, room_in: float) -> None:
     """The scale, ticks and title of an axis."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     its = axes.xaxis if direction == "x" else axes.yaxis
     if axis.is_log:
         (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
-    room_in = LABEL_IN if direction == "y" else max(0.7, width_in / max(len(axis.names), 1) - 0.15)
-    ticks, needed_in = axis.ticks, sum(len(text) + 1 for _, text in axis.ticks) * LETTER_IN
-    if direction == "x" and axis.is_log and axis.is_value and needed_in > width_in - AROUND_IN:
+    name_in = LABEL_IN if direction == "y" else max(0.7, width_in / max(len(axis.names), 1) - 0.15)
+    ticks = axis.ticks
+    if direction == "x" and axis.is_log and axis.is_value and _needed_in(ticks) > width_in - AROUND_IN:
         # Only powers of ten: more labels would overlap.
         ticks = tuple((at, text) for at, text in ticks if text.strip("0,.") == "1" or text.startswith("1e"))
-    elif direction == "x" and axis.is_value and needed_in > width_in - AROUND_IN:
+    while direction == "x" and axis.is_value and len(ticks) > 2 and _needed_in(ticks) > room_in:
         ticks = ticks[::2]
     its.set_major_locator(FixedLocator([at for at, _ in ticks]))
     its.set_minor_locator(NullLocator())
-    its.set_major_formatter(FixedFormatter([_wrapped(text, room_in) if axis.names else text for _, text in ticks]))
+    its.set_major_formatter(FixedFormatter(_names(axis, name_in) if axis.names else [text for _, text in ticks]))
     if not axis.has_grid:
         axes.grid(axis="x" if direction == "x" else "y", visible=False)
     if not axis.ticks:
@@ -251,9 +258,18 @@ def _scale(axes: Axes, axis: Axis, direction: str, width_in: float) -> None:
     (axes.set_xlabel if direction == "x" else axes.set_ylabel)(axis.title)
 
 
-def _wrapped(name: str, width_in: float) -> str:
-    """A name in lines that fit; its own line breaks stay."""
-    return "\n".join(wrap(part, TEXT_SIZE, width_in) for part in name.split("\n"))
+def _needed_in(ticks: Sequence[tuple[float, str]]) -> float:
+    """The width of the labels of ticks, about."""
+    return sum(len(text) + 1 for _, text in ticks) * LETTER_IN
+
+
+def _names(axis: Axis, width_in: float) -> list[str]:
+    """The names of an axis in lines that fit; their own line breaks stay. Long ones are without their middle, unless
+    that tells them apart."""
+    most = FIRST_LETTERS + LAST_LETTERS
+    cut = [one if len(one) <= most else f"{one[:FIRST_LETTERS]}…{one[-LAST_LETTERS:]}" for one in axis.names]
+    names = cut if len(set(cut)) == len(set(axis.names)) else axis.names
+    return ["\n".join(wrap(part, TEXT_SIZE, width_in) for part in name.split("\n")) for name in names]
 
 
 def _draw_line(axes: Axes, line: Line, panel: Panel) -> None:

@@ -111,9 +111,9 @@ MOST_PROFILES = 4
 STATES = ("valid", "doubtful", "invalid", "simulated")
 METHODS = {
     "calls": "Each point is measured in fresh processes (launches), after a warm-up. Latency is the median over "
-    "launches of each launch's median. Its 95 % interval covers the typical launch, not the next one, and needs at "
-    "least three launches; without an interval, ignore small differences. Peak memory and energy are readings "
-    "without an interval.",
+    "launches of each launch's median. From three launches on, its 95 % interval covers the typical launch, not the "
+    "next one; with fewer, it covers only the calls of these launches, and nothing is judged by it: ignore small "
+    "differences. Peak memory and energy are readings without an interval.",
     "loads": "A load test sends requests to a running server, level by level; times count from the intended start of a "
     "request, so they include the wait of requests that were sent late.",
     "imports": "Imported results are what the files of other programs state, by the definitions of these programs.",

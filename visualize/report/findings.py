@@ -60,8 +60,10 @@ def summary(rows: Sequence[Row]) -> tuple[SimpleNamespace, ...]:
     rows = [row for row in rows if not is_load(row)]
     if not rows:
         return under_load
-    no_memory = Counter(row["missing"][name] for row in rows for name in PEAK_MEMORY if name in row["missing"])
-    no_energy = Counter(why_no_energy(row["missing"]) for row in rows if any(name in row["missing"] for name in ENERGY))
+    bare = [row for row in rows if is_ranked(row) and _memory(row) is None]
+    no_memory = Counter(row["missing"][name] for row in bare for name in PEAK_MEMORY if name in row["missing"])
+    bare = [row for row in rows if is_ranked(row) and any(name in row["missing"] for name in ENERGY)]
+    no_energy = Counter(why_no_energy(row["missing"]) for row in bare)
     smallest = _lowest(rows, _memory, "peak memory", "MB", _because(no_memory))
     most_efficient = _lowest(rows, _energy, "energy", "J per item", _because(no_energy))
     return (
@@ -186,8 +188,10 @@ def _lowest(
         yield f"Readings of {what} have no interval; they describe only these runs."
     elif has_any:
         yield f"No two setups have {what} readings of the same kind at the same point."
-    else:
+    elif any(map(is_ranked, rows)):
         yield f"No ranked result has {what} readings{why_none}."
+    else:
+        yield f"No result can be ranked, so no reading of {what} is the lowest."
 
 
 def _memory(row: Row) -> Reading | None:

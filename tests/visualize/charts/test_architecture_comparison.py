@@ -1,5 +1,7 @@
 """The comparison of models by architecture family: one block per task, each at one point."""
 
+import itertools
+
 import pytest
 
 from benchmarking.core.plugins import family_names
@@ -24,6 +26,20 @@ def test_models_of_a_task_are_sorted_by_family_then_latency(make_run, figures, s
     assert see.points(memory, "valid fastest") == [(910, 2)]
     assert see.legend(figure) == ["encoder-only", "state-space"]
     assert see.title(latency, loc="left") == "feature-extraction: batch 1, sequence 128"
+
+
+def test_a_long_name_makes_no_tower_and_labels_of_an_axis_do_not_overlap(make_run, figures, alter):
+    long = f"{'x' * 180}/{'y' * 60}"
+    (figure,) = figures(
+        NAME, make_run(), make_run(model_id=long), make_run(model_id="hours", slowdown=1e6, family="rag")
+    )
+    assert figure.get_size_inches()[1] < 8
+    figure.canvas.draw()
+    names = [label.get_text().replace("\n", "") for label in figure.axes[0].get_yticklabels()]
+    assert any("…yyy" in name for name in names)
+    for axes in figure.axes:
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_whiskers_are_intervals(make_run, figures, see):

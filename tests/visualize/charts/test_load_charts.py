@@ -77,6 +77,23 @@ def test_many_servers_are_drawn_without_dotted_lines(served, figures, see):
     assert see.says(many, "percentiles, goodput and knees are drawn for at most 4 servers")
 
 
+def test_the_rows_of_the_table_say_which_line_they_are_of(two_servers, outcomes):
+    (figure,) = outcomes("load_latency", *two_servers)
+    head, rows = figure.table()
+    named = [tuple(row[head.index(name)] for name in ("series", "point", "of")) for row in rows]
+    assert len(set(named)) == len(named)
+    assert {point.partition(", ")[2] for _, point, _ in named} == {"median", "successful", "goodput"}
+
+
+def test_the_lines_of_two_engines_on_one_of_several_devices_differ_in_colour(two_servers, outcomes, alter):
+    """Of one colour, the dotted lines and the knees of both would be one to the eye."""
+    elsewhere = alter.on_device(alter.renewed(two_servers[0]), "Other CPU", "server")
+    (figure,) = outcomes("load_latency", *two_servers, elsewhere)
+    lines = [line for line in figure.panels[0].lines if line.role == "line"]
+    assert len({line.colour for line in lines}) == 3
+    assert {line.dashes for line in lines} == {0}
+
+
 def test_open_and_closed_loops_never_share_a_picture(two_servers, outcomes):
     closed = make_load(concurrency=(1, 2, 4))
     for chart in ("load_frontier", "load_latency"):

@@ -185,6 +185,14 @@ def test_missing_values_have_a_reason(store, report):
     assert section(text, "Next steps")[0].startswith("- Not measured: 1 failed.")
 
 
+def test_readings_of_simulated_devices_are_not_called_missing(store, report):
+    run = make_run(**SMALL)
+    store(replace(run, cell=replace(run.cell, device=replace(run.cell.device, simulated=True))))
+    text = report()
+    assert section(text, "Smallest") == ["- No result can be ranked, so no reading of peak memory is the lowest."]
+    assert "From three launches on, its 95 % interval covers the typical launch" in text
+
+
 def test_each_run_has_a_row_and_equal_failures_are_listed_once(store, report):
     def failed(one):
         return replace(one, status="failed", validity=None, error="OutOfMemoryError: too big", metrics={}, samples=())
