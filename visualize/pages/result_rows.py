@@ -216,7 +216,7 @@ def peak_of(row: Row) -> Cell:
 def launches_of(row: Row) -> Cell:
     calls = "the file does not state how many calls were timed"
     if row["iterations"] is not None:
-        calls = f"{row['iterations']} timed calls in all launches"
+        calls = f"{row['iterations']:,} timed samples in all launches: calls, or blocks of very short calls"
     return text_cell(row["launches"], hint=calls)
 
 

@@ -181,9 +181,10 @@ class Progress(Observer):
         head = f"{self._finished()} of {self._total()} done"
         parts = [head, name, measurement.point.label, _launch(track, measurement.launch)]
         values = [value for row in wall for value in row.values]
+        count = sum(len(row.values) * row.inner_loops for row in wall)  # short calls are timed in blocks
         doubts = [doubt.kind for doubt in measurement.doubts if doubt.severity != "info"]
         if measurement.status == "ok":
-            median = f"{counted(len(values), 'call')}  median {number(statistics.median(values))} ms" if values else ""
+            median = f"{counted(count, 'call')}  median {number(statistics.median(values))} ms" if values else ""
             left = f"about {duration(self.left_s)} left" if self.left_s else ""
             parts += filter(None, (median or "no samples", f"[{', '.join(doubts)}]" if doubts else "", left))
         else:
@@ -198,7 +199,7 @@ class Progress(Observer):
                 launch=measurement.launch + 1,
                 status=measurement.status,
                 at_s=time.time(),
-                calls=len(values),
+                calls=count,
                 median_ms=statistics.median(values) if values else None,
                 error=None if measurement.error is None else measurement.error[:MAX_TEXT],
                 doubts=tuple(dict.fromkeys(doubts)),

@@ -1,5 +1,6 @@
 """The time left is accurate within 30 % from the first finished point."""
 
+import dataclasses
 import io
 import re
 from types import SimpleNamespace
@@ -194,3 +195,14 @@ def test_without_a_terminal_the_cell_that_is_loaded_is_named_where_there_are_sev
     Progress(tracks[:1], stream).launch(tracks[0], 0)
     total = sum(track.points_total for track in tracks)
     assert stream.getvalue() == f"0 of {total} done  loading bert on cpu (webgpu, float32), launch 1\n"
+
+
+def test_calls_that_are_timed_in_blocks_are_all_counted(monkeypatch):
+    monkeypatch.setattr(progress, "cell_name", lambda cell: "cell")
+    track, stream = Track(PROFILES["quick"]), io.StringIO()
+    shown = Progress([track], stream)
+    one = measurement(0, POINTS[0], 0.001, 3)
+    blocks = tuple(dataclasses.replace(row, inner_loops=13) for row in one.samples)
+    shown.measured(track, dataclasses.replace(one, samples=blocks))
+    shown.close()
+    assert "39 calls  median" in stream.getvalue()
