@@ -124,6 +124,8 @@ SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:(?:\s*±\s*|\s+[^\d\s.,]{1,4}\s+)(\d+(?:\
 is none of them: 1,955 is no speed of 1.)"""
 DEVICE = re.compile(r"(?:^|[/,;])\s*((?!auto|none)[A-Za-z]+)(?=\d|\[)")
 """The backend of a device that was chosen: ROCm0, CUDA0/CUDA1, RPC0."""
+NUMBERED = re.compile(r"([A-Za-z]+)(\d{1,3})\b")
+"""A chosen device with its number among those of its backend."""
 TEST_COLUMNS = {"model", "test", "t/s"}
 OF_A_CLIENT = {"ttfr (ms)", "est_ppt (ms)", "e2e_ttft (ms)"}
 """Columns of llama-benchy, which sends requests to a server of any engine and prints a similar table."""
@@ -301,13 +303,27 @@ def _device(row: Fields) -> dict[str, Any]:
     if device == "cpu":
         cpu = (row.text("cpu_info") or "").strip()
         return {"device_type": "cpu", "device_name": cpu or None}
-    alike = len(set(gpus)) == 1
+    used = _used(row, gpus)
+    alike, is_one = len(set(used)) == 1, row.peek("split_mode") == "none"
     return {
         "device_type": device.partition(":")[0],
         "device_selector": device,
-        "device_name": (gpus[0] if alike else ", ".join(gpus)) or None,
-        "device_count": len(chosen) or (len(gpus) if alike else 1),
+        "device_name": (used[0] if alike else ", ".join(used)) or None,
+        "device_count": 1 if is_one else len(chosen) or (len(used) if alike else 1),
     }
+
+
+def _used(row: Fields, gpus: Sequence[str]) -> Sequence[str]:
+    """Those of the machine's GPUs that the test ran on: the chosen ones, and of these the main one if the model was not
+    split. All of them if their places are not known: numbers of devices are those of one backend."""
+    builds = {name.strip() for name in _backends(row).split(",")}
+    if len([name for name in builds if name and name != "RPC" and BACKENDS.get(name) != "cpu"]) > 1:
+        return gpus
+    places = [int(place) for _, place in NUMBERED.findall(row.text("devices") or "")]
+    if 0 < len(places) < len(gpus) and max(places) < len(gpus):
+        gpus = [gpus[place] for place in places]
+    main = row.integer("main_gpu") or 0
+    return gpus[main : main + 1] if row.peek("split_mode") == "none" and 0 <= main < len(gpus) else gpus
 
 
 def _test(row: Fields) -> Test:
@@ -439,7 +455,7 @@ def _of_table(
     sizes = dict(zip(("n_prompt", "n_gen", "n_depth"), (int(found or 0) for found in test.groups()), strict=True))
     # The printed names of the devices that the row's column names, or of all.
     chosen: list[str] = []
-    for backend, index in re.findall(r"([A-Za-z]+)(\d{1,3})", row.get("devices", "")):
+    for backend, index in NUMBERED.findall(row.get("devices", "")):
         group = {"rocm": "cuda", "mps": "metal"}.get(device := BACKENDS.get(backend, backend.lower()), device)
         own = [found[group] for found in printed if group in found.re.groupindex and found[group]]
         chosen += own[int(index) :][:1]

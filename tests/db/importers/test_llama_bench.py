@@ -157,6 +157,26 @@ def test_the_processor_is_the_device_where_no_accelerator_was_used(tmp_path):
     assert (run.cell.device.type, run.cell.device.name) == ("cpu", "AMD Ryzen 7 7800X3D 8-Core Processor")
 
 
+@pytest.mark.parametrize(
+    ("chosen", "name", "count"),
+    [
+        ({"devices": "CUDA1"}, "RTX 3060", 1),
+        ({"devices": "CUDA0/CUDA2"}, "RTX 4090", 2),
+        ({"devices": "auto"}, "RTX 4090, RTX 3060, RTX 4090", 1),
+        ({"split_mode": "none", "main_gpu": 0}, "RTX 4090", 1),
+        ({"split_mode": "none", "main_gpu": 1}, "RTX 3060", 1),
+        ({"devices": "CUDA1/CUDA2", "split_mode": "none", "main_gpu": 1}, "RTX 4090", 1),
+        ({"devices": "CUDA1", "backends": "CUDA,Vulkan"}, "RTX 4090, RTX 3060, RTX 4090", 1),
+    ],
+)
+def test_the_hardware_is_the_gpus_that_were_chosen(tmp_path, chosen, name, count):
+    row = json.loads((FOLDER / "33_columns.json").read_text())[0]
+    row |= {"backends": "CUDA", "gpu_info": "RTX 4090, RTX 3060, RTX 4090", **chosen}
+    (tmp_path / "a.json").write_text(json.dumps([row]))
+    (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))
+    assert (run.cell.device.type, run.cell.device.name, run.cell.device.count) == ("cuda", name, count)
+
+
 def test_a_test_without_prompt_and_generation_is_refused(tmp_path):
     row = json.loads((FOLDER / "33_columns.json").read_text())[0] | {"n_prompt": 0}
     (tmp_path / "a.json").write_text(json.dumps([row]))
