@@ -122,8 +122,9 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "one may be off by as much",
         "shared_processors": "the generator and the server ran on the same processors; separate them: --cpu-list for "
         "the generator, taskset for the server",
-        "no_steady_window": "hardly any request ended before the last one was sent, so the throughput includes the "
-        "filling and draining of the server; raise --duration or --num-requests to several times the latency",
+        "no_steady_window": "hardly any request, or conversation, ended before the last one was sent, so the "
+        "throughput includes the filling and draining of the server; raise --duration or --num-requests to several "
+        "times the time that one takes",
         "unsteady": "requests in flight differ from throughput times latency (Little's law): the server was in no "
         "steady state; look for stalls or a warm-up of the server, and use a longer --duration or more --num-requests",
         "tokens_counted_as_chunks": "the server did not report the tokens of some replies, so each chunk counts as "
@@ -196,8 +197,9 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "saturation_unknown": "the level was too short to tell whether the server's queue keeps growing; raise "
         "--duration to the needed duration in the evidence (or --num-requests, where that is given), or lower the "
         "rate",
-        "short_window": "the steady window is shorter than three replies, so throughput and requests in flight are "
-        "imprecise; raise --duration to the needed duration in the evidence (or --num-requests, where that is given)",
+        "short_window": "the steady window is shorter than three replies, or conversations, so throughput and requests "
+        "in flight are imprecise; raise --duration to the needed duration in the evidence (or --num-requests, where "
+        "that is given)",
         "varying_rate": "the rate changed during the level (a ramp or a trace), so its figures are means over all "
         "rates; use --arrivals poisson or constant for the figures of one rate",
         "warming_up": "requests became faster during the level, as while a server warms up; raise --warmup-requests, "

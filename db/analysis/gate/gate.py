@@ -66,6 +66,9 @@ class Parameters:
 
 
 PARAMETERS = Parameters()
+EARLY_RUNS, EARLY_FALSE_ALARMS = 20, 0.09
+"""With fewer runs, this share of the checks may have a false alarm (`tests/perf/gate.py`): the limit lies beyond all of
+them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
+from statistics import median
 from typing import Any
 
 from benchmarking.core.doubts import doubt_notes
@@ -43,7 +44,7 @@ from db.analysis.gate.findings import (
     counts,
     exit_code,
 )
-from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, PARAMETERS
+from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, EARLY_FALSE_ALARMS, EARLY_RUNS, PARAMETERS
 from db.analysis.junit import Case
 from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change
 
@@ -213,9 +214,14 @@ def _notes(findings: Sequence[Finding]) -> list[str]:
     if lines:
         lines.append("this is no proof: check what changed on the machine, and measure again when it is idle")
     if any(finding.verdict in ("regressed", "not confirmed", "accepted", "fine") for finding in findings):
+        found = [finding.judgement for finding in findings if finding.judgement is not None]
+        runs = [one.n + one.borrowed for one in found if one.centre is not None]
+        is_early = bool(runs) and median(runs) < EARLY_RUNS
+        share = EARLY_FALSE_ALARMS if is_early else PARAMETERS.false_alarms
+        few = f", of fewer than {EARLY_RUNS} runs" if is_early else ""
         lines.append(
             f"what regressed is worse than the earlier runs predict for all series of a check together (false alarms "
-            f"on at most {PARAMETERS.false_alarms:.0%} of the checks), and by more than {PARAMETERS.min_change:.0%}"
+            f"on at most {share:.0%} of the checks{few}), and by more than {PARAMETERS.min_change:.0%}"
             + ("" if any(one.verdict in BAD for one in findings) else ": nothing here regressed")
         )
     if any(_confirmed_if(finding) is not None for finding in findings):

@@ -104,6 +104,19 @@ def test_the_range_that_is_expected_of_one_run_is_called_that_where_several_are_
     assert f"{finding.judgement.high:.4g} (one run)" in gate_text([several])
 
 
+@pytest.mark.parametrize(
+    ("runs", "words"), [(10, "at most 9% of the checks, of fewer than 20 runs"), (20, "at most 5% of the checks")]
+)
+def test_the_share_of_false_alarms_is_that_of_so_many_runs(runs, words):
+    start = TODAY - timedelta(days=40)
+    segment = tuple(
+        replace(SEGMENT[number % 10], session_id=f"session {number}", started_at=start + timedelta(days=number))
+        for number in range(runs)
+    )
+    findings = judge_candidates([candidate(20.0, segment=segment), candidate(10.0, "vit", segment=segment)])
+    assert f"(false alarms on {words})" in " ".join(gate_text(findings).split())
+
+
 def test_series_without_a_finding_count_for_the_environment():
     findings = judge_candidates([candidate(11.0), *(candidate(10.19, model) for model in "abcde")])
 
