@@ -288,6 +288,8 @@ PRINTED: dict[str, dict[str, re.Pattern[str]]] = {
     },
 }
 """Section and name -> the printed line."""
+TIMED = re.compile(r"([A-Z][\w %-]*?):?\s+(-?[\d.]+ (?:ms|FPS))\s*$")
+"""A line with another time or rate."""
 FLAG = re.compile(r"\s(--?[a-z]\w*)(?:[= ](?!-)(\"[^\"]*\"|'[^']*'|\S+))?")
 COMMAND = re.compile(r"benchmark_app(?:\.py|\.exe)?((?:\s+-.*)|$)")
 BUILD = re.compile(r"\bBuild\s*\.+:?\s*(\d{4}\.\d+\.\d+\S*)")
@@ -325,7 +327,10 @@ def _from_printed(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
     setup.setdefault("api", options.get("-api"))
     if streams := setup.pop("streams", None):
         setup[f"number of {(setup['target_device'] or 'CPU').partition('.')[0]} streams"] = streams
-    return {OPTIONS: options, **sections}
+    known = [pattern for names in PRINTED.values() for pattern in names.values()]
+    timed = (TIMED.search(line) for line in lines if not any(one.search(line) for one in known))
+    others = {found[1]: found[2] for found in timed if found}
+    return {OPTIONS: options, **sections, **({"printed": others} if others else {})}
 
 
 PLUGIN = Format(

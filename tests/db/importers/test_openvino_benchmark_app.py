@@ -158,3 +158,11 @@ def test_the_printed_average_of_version_2022_1_is_read(tmp_path):
     (tmp_path / "a.log").write_text(text.replace("Average:", "Avg:"))
     found, expected = (next(iter(PLUGIN.runs(read_file(one)))) for one in (tmp_path / "a.log", FOLDER / "printed.log"))
     assert found.results[0].metrics == expected.results[0].metrics
+
+
+def test_printed_times_and_rates_that_are_not_known_are_kept(tmp_path):
+    text = (FOLDER / "printed.log").read_text()
+    more = "[ INFO ]    StdDev:        1.20 ms\n[ INFO ] Fill inputs took 5.10 ms\n[ INFO ]    Min:"
+    (tmp_path / "a.log").write_text(text.replace("[ INFO ]    Min:", more, 1))
+    run = next(iter(PLUGIN.runs(read_file(tmp_path / "a.log"))))
+    assert run.origin.kept["others"] == {"printed": {"StdDev": "1.20 ms", "Fill inputs took": "5.10 ms"}}
