@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
@@ -64,7 +65,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignRun:
     options, setup, results = found[OPTIONS], found[SETUP], found[RESULTS]
-    point, doubts = _point(options, setup, setup.count("nireq") or 1)
+    point, doubts, shapes = _point(options, setup, setup.count("nireq") or 1)
+    cell = _cell(options, setup)
+    cell["runtime_mode"] |= {"shapes": shapes} if shapes else {}
     if setup.peek("api") == "async" and "nireq" not in setup:  # in a log that was cut
         doubts = (*doubts, Doubt(kind="concurrency_not_stated", severity="info", evidence={"concurrency_stored": 1}))
     error = results.text("error")
@@ -106,7 +109,7 @@ def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignR
         tool_version=version,
         versions={"openvino": version} if version else {},
         results=[result],
-        **_cell(options, setup),
+        **cell,
         command=words,
         settings={"iterations": setup.integer("iterations_num"), "duration_ms": setup.number("duration")},
         kept={name: rest for name in (SETUP, RESULTS, "others") if (rest := found[name].rest())},
@@ -161,8 +164,9 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
     }
 
 
-def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...]]:
-    """The point, with the shapes on the command line, and a doubt if these imply another batch size."""
+def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...], str]:
+    """The point, with the shapes on the command line; a doubt if these imply another batch size; and the shapes, if
+    they are no sequence and no square image."""
     batch_size = setup.count("batch_size") or 1
     # The static shape of the main input: input_ids, or the only one.
     text = _option(options, "data_shape") or _option(options, "shape") or ""
@@ -170,16 +174,18 @@ def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tup
     shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else None)
     if shape is not None and not all(0 < size < 2**31 for size in shape):
         shape = None
-    point = Point(
-        batch_size=batch_size,
-        sequence_length=shape[1] if shape is not None and len(shape) == 2 else None,
-        concurrency=concurrency,
-        axes={"image_size": shape[2]} if shape is not None and len(shape) == 4 and shape[2] == shape[3] else {},
-    )
+    point, others = Point(batch_size=batch_size, concurrency=concurrency), ""
+    if shape is not None and len(shape) == 2:
+        point = replace(point, sequence_length=shape[1])
+    elif shape is not None and len(shape) == 4 and shape[2] == shape[3]:
+        point = replace(point, axes={"image_size": shape[2]})
+    else:
+        each = (sizes[1:] if sizes[0] == batch_size else sizes for sizes in shapes.values())
+        others = ", ".join(dict.fromkeys("x".join(map(str, sizes)) for sizes in each))
     if shape is None or shape[0] == batch_size:
-        return point, ()
+        return point, (), others
     evidence: dict[str, Json] = {"batch_size": batch_size, "shape": list(shape)}
-    return point, (Doubt(kind="batch_size_differs", severity="noisy", evidence=evidence),)
+    return point, (Doubt(kind="batch_size_differs", severity="noisy", evidence=evidence),), others
 
 
 OPTIONS, SETUP, RESULTS = "cmd_options", "configuration_setup", "execution_results"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -166,3 +167,23 @@ def test_printed_times_and_rates_that_are_not_known_are_kept(tmp_path):
     (tmp_path / "a.log").write_text(text.replace("[ INFO ]    Min:", more, 1))
     run = next(iter(PLUGIN.runs(read_file(tmp_path / "a.log"))))
     assert run.origin.kept["others"] == {"printed": {"StdDev": "1.20 ms", "Fill inputs took": "5.10 ms"}}
+
+
+@pytest.mark.parametrize(
+    ("shape", "label", "shapes"),
+    [
+        ("[1,3,480,640]", "b1 c4", "3x480x640"),
+        ("sample[1,4,64,64],states[1,77,768]", "b1 c4", "4x64x64, 77x768"),
+        ("input_ids[1,128],mask[1,128]", "b1 s128 c4", None),
+        ("[1,3,224,224]", "b1 c4 image_size=224", None),
+    ],
+)
+def test_shapes_that_are_no_sequence_and_no_square_image_tell_series_apart(tmp_path, shape, label, shapes):
+    report = {
+        "cmd_options": {"m": "a.xml", "shape": shape},
+        "configuration_setup": {"target_device": "CPU", "batch_size": "1", "nireq": "4"},
+        "execution_results": {"latency_median": "10.00", "throughput": "100.00", "iterations_num": "100"},
+    }
+    (tmp_path / "r.json").write_text(json.dumps(report))
+    run = only_run(tmp_path / "r.json")
+    assert (run.results[0].point.label, run.cell.runtime_mode.get("shapes")) == (label, shapes)
