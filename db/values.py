@@ -96,8 +96,8 @@ def heading(column: str) -> str:
 
 
 def percent_change(change: float) -> str:
-    """A relative change: "+10.2%"."""
-    return f"{change:+.1%}"
+    """A relative change: "+10.2%"; "from 0" for an infinite one."""
+    return "from 0" if change == math.inf else f"{change:+.1%}"
 
 
 def optional_number(value: float | None) -> str | None:

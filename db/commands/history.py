@@ -65,6 +65,7 @@ def main(argv: Sequence[str]) -> int:
     from db.analysis.gate.candidates import OF_AB
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.histories import histories, results_without_history
+    from db.values import plain
 
     if arguments.update:
         counts = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
@@ -92,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
                     "changes": [
                         {
                             **to_json(change_point.change),
-                            "relative_change": change_point.change.relative_change,
+                            "relative_change": plain(change_point.change.relative_change),
                             "last_good": _fields(change_point.last_good),
                             "first_changed": _fields(change_point.first_changed),
                         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
+from db.values import percent_change
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
 from visualize.drawing.marks import ends, mark, states_legend
@@ -222,7 +224,8 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     if len(shown) == 1 and confirmed:
         last = confirmed[-1]
         verb = "rose" if last["change"] > 0 else "fell"
-        title = f"{key['model_id']}: {name} {verb} by {abs(last['change']):.1%} on {last['since']:%Y-%m-%d}"
+        by = f"by {abs(last['change']):.1%}" if math.isfinite(last["change"]) else "from 0"
+        title = f"{key['model_id']}: {name} {verb} {by} on {last['since']:%Y-%m-%d}"
     elif len(shown) == 1 and (trend := _trend(shown[0])) is not None:
         verb = "rises" if trend.change > 0 else "falls"
         title = f"{key['model_id']}: {name} {verb} slowly, by {abs(trend.change):.1%} over {trend.runs} runs"
@@ -298,7 +301,7 @@ def _panel(rows: Sequence[Row], title: str, listed: list[str]) -> Panel:
         )
     for row in judged:
         if row["change"] is not None:
-            text = f"{row['change']:+.1%}{'' if row['change_state'] == 'confirmed' else ' (suspected)'}"
+            text = f"{percent_change(row['change'])}{'' if row['change_state'] == 'confirmed' else ' (suspected)'}"
             line = Rule(at=row["at"], along="x", role="change", label=text)
             elements += [line, _note(times, row["at"], CHANGES_AT, text, "ink")]
     elements.append(runs)

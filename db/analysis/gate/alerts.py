@@ -17,8 +17,8 @@ from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
 from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
 from db.analysis.gate.findings import Finding, QualityCheck
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, PARAMETERS
-from db.analysis.history.changes import POINTS, RECOVERED, Regression, change_point_id
-from db.analysis.selection import EVERYTHING, Selection, judged_metrics, judged_value
+from db.analysis.history.changes import POINTS, RECOVERED, Regression, change_point_id, of_metric
+from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.values import SETTING_COLUMNS, with_words
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def with_recovery(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> li
         about = [row for row in rows if row["metric"] == metric.column]
         series = sorted({row["series_id"] for row in about})
         points: dict[str, list[Mapping[str, Any]]] = {}
-        for point in warehouse.query(POINTS.format(value=judged_value(metric)), {"series": series}).dicts():
+        for point in warehouse.query(POINTS.format(**of_metric(metric)), {"series": series}).dicts():
             points.setdefault(point["series_id"], []).append(point)
         for row in about:
             found[row["alert_id"]] = _recovery(row, points.get(row["series_id"], ()))

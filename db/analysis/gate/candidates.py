@@ -127,9 +127,9 @@ class SegmentRun:
         return Night(session=self.session_id, value=self.value, time=self.started_at)
 
 
-UnstoredChanges = tuple[Collection[str], Mapping[str, float]]
+UnstoredChanges = tuple[Collection[str], Mapping[str, float | None]]
 """Series whose change points are not those that are stored, and theirs: the first changed result of each confirmed
-change, and the relative change."""
+change, and the relative change (None from 0)."""
 Segments = tuple[tuple[SegmentRun, ...], ...]
 """Oldest first; the last one is the result's own."""
 
@@ -390,7 +390,10 @@ def _segments(
             )
     for segments in by_result.values():
         counts = [
-            (segment.is_unseen, len({run.copied for run in segment.runs if run.result_id not in alerts.open}))
+            (
+                segment.is_unseen,
+                len({run.copied for run in segment.runs if run.value > 0 and run.result_id not in alerts.open}),
+            )
             for segment in segments
         ]
         del segments[seen_levels(counts) :]

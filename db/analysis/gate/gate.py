@@ -37,11 +37,10 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.text import counted, number
 from benchmarking.core.verdicts.words import MIN_CHANGE
 from db.analysis.gate.nights import TOGETHER, Night, Outlook, Series, outlooks
+from db.analysis.history.detector import NEARLY_NONE
 
 DETECTOR = "prediction-interval"
 DETECTOR_VERSION = "6"
-NEARLY_NONE = 0.01
-"""What a rate of 0 counts as, as a share of a usual one: the prediction takes logarithms."""
 Outcome = Literal["fine", "worse", "better", "trend", "too_noisy", "not_enough_data"]
 
 

@@ -25,7 +25,7 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Point, canonical_hash
 from db.analysis.gate.candidates import FIT, UnstoredChanges
-from db.analysis.gate.gate import CommonShift, Shift, common_shift
+from db.analysis.gate.gate import CommonShift, Shift, common_shift, times_worse
 from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import literal
@@ -45,9 +45,9 @@ CHANGE_COLUMNS = (
 )
 DETECTOR_COLUMNS = ("detector", "detector_version", "parameters")
 FIT_RESULTS = f"""
-status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND {{value}} > 0
+status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND {{value}} {{above}} 0
 """
-"""The results in a history: those that count in the gate's segments, with a value above 0."""
+"""The results in a history: those that count in the gate's segments, with a value that may be (`of_metric`)."""
 DIGESTS = f"""
 WITH points AS (
     SELECT series_id, count(*) AS points, bit_xor(hash(result_id, history_time, started_at, {{value}})) AS content
@@ -126,7 +126,7 @@ FROM fit
 LEFT JOIN (
     SELECT result_id, change_point_id FROM change_points WHERE metric = $metric AND state <> 'withdrawn'
 ) USING (result_id)
-WHERE session_id IN (SELECT unnest($sessions)) AND before IS NOT NULL
+WHERE session_id IN (SELECT unnest($sessions)) AND before > 0
 ORDER BY series_id, result_id
 """
 RECOVERED = 0.5
@@ -158,10 +158,16 @@ class SearchCounts:
         return SearchCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
+def of_metric(metric: Metric) -> dict[str, str]:
+    """The fields of the SQL for a metric. Of a rate of which more is better, 0 is a value: nothing is left. A time or a
+    size of 0 was not measured."""
+    return {"value": judged_value(metric), "above": ">=" if metric.better == "higher" else ">"}
+
+
 def stale_series(warehouse: Warehouse, metric: Metric) -> list[str]:
     """The series whose results, or whose detector version, changed since their last search."""
     values = {"metric": metric.column, "detector": _detector()}
-    return [row["series_id"] for row in warehouse.query(STALE.format(value=judged_value(metric)), values).dicts()]
+    return [row["series_id"] for row in warehouse.query(STALE.format(**of_metric(metric)), values).dicts()]
 
 
 def unstored_changes(warehouse: Warehouse, metric: Metric) -> UnstoredChanges:
@@ -208,7 +214,7 @@ def _search_and_store(
     _write(connection, INSERT, new)
     _write(connection, UPDATE, changed + withdrawn)
     connection.execute(DELETE_SCANS, values)
-    connection.execute(INSERT_SCANS.format(value=judged_value(metric)), {**values, "detector": _detector(), "now": now})
+    connection.execute(INSERT_SCANS.format(**of_metric(metric)), {**values, "detector": _detector(), "now": now})
     confirmed = [
         row
         for key, row in current.items()
@@ -219,7 +225,7 @@ def _search_and_store(
 
 def _change_rows(warehouse: Warehouse, series: Sequence[str], metric: Metric, now: datetime) -> Iterator[Row]:
     """The rows of the series' current change points."""
-    points = warehouse.query(POINTS.format(value=judged_value(metric)), {"series": list(series)}).arrow()
+    points = warehouse.query(POINTS.format(**of_metric(metric)), {"series": list(series)}).arrow()
     values = points.column("value").to_numpy()
     common = {
         "metric": metric.column,
@@ -234,6 +240,8 @@ def _change_rows(warehouse: Warehouse, series: Sequence[str], metric: Metric, no
         for change in detect(values[start:end]):
             columns = ("value_before", "value_after", "relative_change", "p_value", "state")
             numbers = {name: getattr(change, name) for name in columns}
+            if not change.value_before:  # from nothing: there is no ratio to store
+                numbers["relative_change"] = None
             # The results and runs around a change at the index.
             index = start + change.index
             result_ids, run_ids = points.column("result_id"), points.column("run_id")
@@ -375,13 +383,12 @@ def common_shifts(warehouse: Warehouse, sessions_of_metrics: Iterable[tuple[Metr
         sessions_only = {"sessions": sorted(ids)}
         series = [row["series_id"] for row in warehouse.query(SERIES_OF_SESSIONS, sessions_only).dicts()]
         values = {**sessions_only, "series": series, "metric": metric.column}
-        rows = warehouse.query(SHIFTS.format(value=judged_value(metric)), values).dicts()
+        rows = warehouse.query(SHIFTS.format(**of_metric(metric)), values).dicts()
         groups: dict[tuple[str, str], list[Shift]] = {}
         for row in rows:
-            ratio = row["value"] / row["before"]
             shift = Shift(
                 group=f"{row['model_id']}\n{row['runtime']}\n{row['precision']}",
-                ratio=ratio if metric.better == "lower" else 1 / ratio,
+                ratio=times_worse(row["value"] / row["before"] - 1, metric),
                 is_finding=row["is_finding"],
             )
             groups.setdefault((row["hardware_id"], row["session_id"]), []).append(shift)

@@ -149,6 +149,8 @@ SD_OF_RESIDUALS = 1.815
 """Standard deviation over the median absolute residual from a rolling median of 7, for normal values: by simulation, to
 three digits. (1.4826 would be for residuals from a fixed median; here every seventh residual is 0.)"""
 LEAST_FOR_CORRELATION = 10
+NEARLY_NONE = 0.01
+"""What a rate of 0 counts as, as a share of the least other one: levels are compared by their logarithms."""
 PARAMETERS_OF_A_RAMP = 4
 """Two levels, the first run and the last. Each step has its place and its level."""
 MOST_ENDS = 40
@@ -208,8 +210,8 @@ class Change:
 
     @property
     def relative_change(self) -> float:
-        """After / before - 1."""
-        return self.value_after / self.value_before - 1
+        """After / before - 1; infinite if nothing was there before."""
+        return self.value_after / self.value_before - 1 if self.value_before else math.inf
 
 
 PARAMETERS = Parameters()
@@ -219,7 +221,7 @@ def detect(values: Sequence[float]) -> tuple[Change, ...]:
     """The changes of a history with one value per run, oldest first.
 
     A change is confirmed if the history without its newest value has it too, otherwise suspected. Raises ValueError for
-    a value that is not positive and finite.
+    a value that is negative or not finite.
     """
     logs = _logarithms(values)
     detected = _detected_sides(logs)
@@ -289,8 +291,10 @@ class _Sides:
 
 def _logarithms(values: Sequence[float]) -> Floats:
     array = np.asarray(values, dtype=np.float64)
-    if not (np.isfinite(array) & (array > 0)).all():
-        raise ValueError("the values of a history must be positive and finite")
+    if not (np.isfinite(array) & (array >= 0)).all():
+        raise ValueError("the values of a history must be finite and not negative")
+    if not array.all():
+        array = np.where(array > 0, array, NEARLY_NONE * array.min(where=array > 0, initial=array.max() or 1.0))
     return np.log(array)
 
 
@@ -462,8 +466,8 @@ class Trend:
 
 
 def find_trend(values: Sequence[float]) -> Trend | None:
-    """The trend of the newest runs, given oldest first and above 0; None without one. The longest window counts."""
-    logs = np.log(np.asarray(values, dtype=np.float64))
+    """The trend of the newest runs, given oldest first; None without one. The longest window counts."""
+    logs = _logarithms(values)
     for n in dict.fromkeys(min(window, len(logs)) for window in TREND_WINDOWS):
         if n < TREND_WINDOWS[-1]:
             break

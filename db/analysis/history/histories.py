@@ -22,7 +22,7 @@ from benchmarking.core.records import Json, Point
 from db.analysis.annotations import MAX_LENGTH, stored_words
 from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
 from db.analysis.compare.stored_results import launch_values
-from db.analysis.history.changes import FIT_RESULTS
+from db.analysis.history.changes import FIT_RESULTS, of_metric
 from db.analysis.history.detector import PARAMETERS, Change, Trend, detect, find_trend
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import quoted
@@ -119,7 +119,7 @@ class History:
     trend: Trend | None
     """The slow movement of the newest runs, if there is one."""
     left_out: int
-    """Number of selected results that failed, are invalid or throttled, or have no value above 0."""
+    """Number of selected results that failed, are invalid or throttled, or have no value."""
 
 
 def histories(
@@ -204,15 +204,15 @@ def worse_trends(
 
 def results_without_history(warehouse: Warehouse, selection: Selection, metric: Metric) -> int:
     """The number of selected results in series that have no history, because none of their results counts."""
-    sql = UNFIT_SERIES.format(value=judged_value(metric), condition=selection.condition)
+    sql = UNFIT_SERIES.format(**of_metric(metric), condition=selection.condition)
     (row,) = warehouse.query(sql, selection.values).dicts()
     return int(row["results"])
 
 
 def series_too_short(warehouse: Warehouse, selection: Selection, metric: Metric) -> tuple[int, int]:
     """The number of selected series whose runs cannot show a change, and of all selected series. Runs that failed, are
-    doubtful or have no value above 0 show nothing."""
-    sql = SHORT_SERIES.format(value=judged_value(metric), condition=selection.condition)
+    doubtful or have no value show nothing."""
+    sql = SHORT_SERIES.format(**of_metric(metric), condition=selection.condition)
     (row,) = warehouse.query(sql, selection.values).dicts()
     return int(row["short"]), int(row["series"])
 
@@ -223,10 +223,10 @@ def _series_with_runs(
     """At most `limit` series with selected results, by model, each with all of its runs, and the number of all such
     series."""
     newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
-    sql = SERIES.format(value=judged_value(metric), condition=selection.condition, newest=newest)
+    sql = SERIES.format(**of_metric(metric), condition=selection.condition, newest=newest)
     series = warehouse.query(sql, selection.values).dicts()
     shown = with_words(series[:limit], warehouse)
-    sql = POINTS.format(value=judged_value(metric), condition=selection.condition)
+    sql = POINTS.format(**of_metric(metric), condition=selection.condition)
     values = [*selection.values, [row["series_id"] for row in shown]]
     rows = warehouse.query(sql, values).dicts() if shown else []
     runs = {name: list(members) for name, members in groupby(rows, key=lambda row: str(row["series_id"]))}
@@ -398,7 +398,7 @@ def newest_results(
     sql = NEWEST_RESULTS.format(columns=", ".join(dict.fromkeys(columns)))
     rows = warehouse.query(sql, [[head["result_id"] for head in newest]]).dicts()
     shown = {"series": [row["series_id"] for row in rows], "times": [row["started_at"] for row in rows]}
-    trends = warehouse.query(TRENDS.format(value=judged_value(metric)), shown).dicts()
+    trends = warehouse.query(TRENDS.format(**of_metric(metric)), shown).dicts()
     values = {row["series_id"]: row["trend"] for row in trends}
     launches = launch_values(warehouse, [row["result_id"] for row in rows], metric)
     count = newest[0]["series_count"] if newest else 0

@@ -42,10 +42,11 @@ BARS_SHARE = 5
 
 def excluded_results_text(count: int, metric: Metric) -> str:
     """Results that no history contains, with the reason."""
+    which = f"{metric.column} {'of 0 or more' if metric.better == 'higher' else 'above 0'}"
     calls = " (a percentile needs more calls than a median)" if PERCENTILE.search(metric.column) else ""
     if count == 1:
-        return f"1 result that failed, is invalid or throttled, or has no {metric.column} above 0{calls}"
-    return f"{count} results that failed, are invalid or throttled, or have no {metric.column} above 0{calls}"
+        return f"1 result that failed, is invalid or throttled, or has no {which}{calls}"
+    return f"{count} results that failed, are invalid or throttled, or have no {which}{calls}"
 
 
 def histories_text(

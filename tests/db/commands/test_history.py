@@ -227,6 +227,30 @@ def test_a_drop_in_throughput_is_a_regression_and_a_rise_is_none(asked):
     ]
 
 
+def test_a_rate_that_fell_to_nothing_is_a_regression_to_every_command(asked, filled):
+    """The level of zeros is never the normal one, also once the gate has ten of them."""
+    sql = "UPDATE benchmark_results SET throughput_samples_per_sec = 0 WHERE latency_median_ms > 11"
+    with Warehouse.open(filled) as warehouse:
+        warehouse.query(sql)
+    of_rate = ("model=bert|vit", "--metric", "throughput_samples_per_sec")
+    _, out, _ = asked("regressions", *of_rate)
+    lines = [line.split() for line in out.splitlines() if "b1 s32" in line]
+    assert [(*line[:1], line[2], line[3]) for line in lines] == [("-100.0%", "0", "bert"), ("-100.0%", "0", "vit")]
+    assert (lines[0][-1], lines[1][-1]) == ("-100.0%", "+0.0%")
+    worst = json.loads(asked("regressions", *of_rate, "--json")[1])[0]
+    assert (worst["relative_change"], worst["times_worse"]) == (-1.0, "Infinity")
+    bert, vit = json.loads(asked("history", *of_rate, "--json")[1])
+    assert [(len(one["points"]), one["left_out"]) for one in (bert, vit)] == [(24, 0), (36, 0)]
+    assert [change["relative_change"] for change in vit["changes"]] == [-1.0, "Infinity"]
+    assert "from 0 2026-01-25" in asked("history", *of_rate)[1]
+    assert "2 alerts stored" in asked("alert", "raise", *of_rate)[1]
+    with Warehouse.open(filled) as warehouse:
+        warehouse.query("DELETE FROM alerts")
+    code, out, _ = asked("check", "model=bert", *of_rate[1:])
+    assert (code, "-100.0%" in out) == (1, True)
+    assert asked("check", "model=vit", *of_rate[1:])[0] == 0
+
+
 OWN = """
 UPDATE benchmark_results SET
     other_metrics = map(['score', 'drafts'], [1000 / latency_median_ms, 1000 / latency_median_ms]),

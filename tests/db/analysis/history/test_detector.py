@@ -1,5 +1,7 @@
 """The change point detector: worked examples, degenerate histories, and the stated error rates."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -94,10 +96,18 @@ def test_changes_do_not_depend_on_the_unit():
     assert places(values) == places(values * 1e-9) == places(values * 1e9) == [40]
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
 def test_a_value_without_a_logarithm_is_refused(bad):
-    with pytest.raises(ValueError, match="positive and finite"):
+    with pytest.raises(ValueError, match="finite and not negative"):
         detect([*QUIET, bad])
+
+
+def test_a_rate_that_falls_to_nothing_and_comes_back_has_two_changes():
+    fell, rose = detect([*QUIET, *[0.0] * 5, *QUIET])
+    assert (fell.value_before, fell.value_after, fell.relative_change) == (pytest.approx(10.0), 0.0, -1.0)
+    assert (rose.value_before, rose.relative_change) == (0.0, math.inf)
+    assert detect([0.0] * 12) == detect([*QUIET, 0.0, *QUIET]) == ()
+    assert find_trend([0.0] * 30) is None
 
 
 def test_an_outlier_is_clipped_and_the_first_runs_of_a_step_are_not():
