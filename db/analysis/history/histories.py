@@ -248,8 +248,8 @@ SELECT
 FROM series s
 JOIN (
     SELECT r.series_id, count(DISTINCT r.run_id) AS runs, max(r.run_id) AS run_id,
-        min(shown.history_time) AS first_at, max(shown.history_time) AS newest_at
-    FROM (SELECT result_id, history_time FROM all_results WHERE {condition}) shown
+        min(shown.started_at) AS first_at, max(shown.started_at) AS newest_at
+    FROM (SELECT result_id, started_at FROM all_results WHERE {condition}) shown
     JOIN benchmark_results r USING (result_id)
     GROUP BY r.series_id
 ) found USING (series_id)
@@ -279,7 +279,7 @@ class SeriesAlias:
 
 def list_series(warehouse: Warehouse, selection: Selection) -> list[dict[str, Any]]:
     """The series with selected results: id, subject, the settings that tell it from others of its subject, number of
-    runs and one of them, first and newest time, alias."""
+    runs and one of them, first and newest start of a run, alias."""
     rows = warehouse.query(LIST_SERIES.format(condition=selection.condition), selection.values).dicts()
     words = settings_words(rows, further=bench_settings_of(warehouse, rows))
     return [{**row, SETTINGS: settings} for row, settings in zip(rows, words, strict=True)]
