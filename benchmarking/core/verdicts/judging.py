@@ -51,7 +51,7 @@ Worked examples are in the tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from math import exp, hypot, log
@@ -71,6 +71,9 @@ MIN_SESSIONS = 5
 """With 4 differences, the interval is about ten times as wide as the scatter; with fewer it is useless."""
 HOURS_ALIKE = 2.0
 """Sessions up to so many hours of the day apart are alike."""
+OTHER_HOURS, OTHER_WEEKDAYS = 0.2, 0.5
+"""Shares of a side's sessions at hours, or on weekdays, that the other side lacks, up to which the sides are alike: of
+five nights, 0.4 are on other weekdays than the next five."""
 LEAST_OF_AN_HOUR, LEAST_OF_A_WEEKDAY = 3, 1
 """Sessions of the history that show what an hour, or a weekday, does."""
 SHOWN_ERRORS, SHOWN_CHANGE = 3.0, 0.01
@@ -134,38 +137,60 @@ def why_other_times(
     if not before or not after:
         return None
     sides = (before, after)
-    if all(_hours_apart(one, other) > HOURS_ALIKE for one in before for other in after):
-        words = " and ".join(f"{side[-1]:%H:%M}" for side in sides)
-        alike = [
-            [off for time, off in scatter.times if min(_hours_apart(time, one) for one in side) <= HOURS_ALIKE]
-            for scatter, side in zip(scatters, sides, strict=True)
-        ]
-        return _why_not_known(f"they were measured at other hours ({words} UTC)", scatters, alike, LEAST_OF_AN_HOUR)
-    days = [{one.weekday() for one in side} for side in sides]
-    if not days[0] & days[1]:
-        words = " and ".join(f"{side[-1]:%A}" for side in sides)
-        alike = [
-            [off for time, off in scatter.times if time.weekday() in own]
-            for scatter, own in zip(scatters, days, strict=True)
-        ]
-        return _why_not_known(f"they were measured on other weekdays ({words})", scatters, alike, LEAST_OF_A_WEEKDAY)
-    return None
+    words = " and ".join(f"{side[-1]:%H:%M}" for side in sides)
+    hours = f"they were measured at other hours ({words} UTC)"
+    words = " and ".join(f"{side[-1]:%A}" for side in sides)
+    days = f"they were measured on other weekdays ({words})"
+    return _why_not_known(hours, sides, scatters, _is_same_hour, OTHER_HOURS, LEAST_OF_AN_HOUR) or _why_not_known(
+        days, sides, scatters, _is_same_weekday, OTHER_WEEKDAYS, LEAST_OF_A_WEEKDAY
+    )
 
 
 def _why_not_known(
-    what: str, scatters: tuple[SessionScatter, SessionScatter], alike: Sequence[Sequence[float]], least: int
+    what: str,
+    sides: tuple[Sequence[datetime], Sequence[datetime]],
+    scatters: tuple[SessionScatter, SessionScatter],
+    are_alike: Callable[[datetime, datetime], bool],
+    most: float,
+    least: int,
 ) -> str | None:
-    """Why the history does not rule out that the times explain a difference; `alike` are the distances of its sessions
-    that are like each side's."""
-    if not all(scatter.times for scatter in scatters):
-        return None  # the times of its sessions are unknown
-    if min(map(len, alike)) < least:
-        return f"{what}, and the history has too few of them to tell whether that matters"
-    error = math.sqrt(sum(scatter.variance / len(offs) for scatter, offs in zip(scatters, alike, strict=True)))
-    difference = fmean(alike[1]) - fmean(alike[0])
+    """Why the history does not rule out that the times explain a difference; None if it does, or if at most a share of
+    `most` of either side's sessions was at times that the other lacks. `least`: sessions that show what a time does.
+
+    Each session counts by the part of its side that exceeds the other side's share of such times.
+    """
+    excesses = []
+    for own, other in (sides, sides[::-1]):
+        shares = [[sum(are_alike(one, time) for time in side) / len(side) for side in (own, other)] for one in own]
+        excesses.append([max(0.0, 1 - of_other / of_own) / len(own) for of_own, of_other in shares])
+    if max(map(sum, excesses)) <= most or not all(scatter.times for scatter in scatters):
+        return None  # or the times of the history's sessions are unknown
+    weights = dict[tuple[datetime, float], float]()
+    for sign, side, own_excess, scatter in zip((-1, 1), sides, excesses, scatters, strict=True):
+        unknown, found = 0.0, set[tuple[datetime, float]]()
+        for one, excess in zip(side, own_excess, strict=True):
+            known = [session for session in scatter.times if excess and are_alike(one, session[0])]
+            unknown += 0.0 if known else excess
+            found.update(known)
+            for session in known:
+                weights[session] = weights.get(session, 0.0) + sign * excess / len(known)
+        if unknown > most or (sum(own_excess) > most and len(found) < least):
+            return f"{what}, and the history has too few of them to tell whether that matters"
+    difference = math.fsum(weight * off for (_, off), weight in weights.items())
+    error = math.sqrt(
+        max(scatter.variance for scatter in scatters) * math.fsum(weight**2 for weight in weights.values())
+    )
     if abs(difference) > max(SHOWN_ERRORS * error, SHOWN_CHANGE):
         return f"{what}, which differ by {math.expm1(difference):+.1%} in the history"
     return None
+
+
+def _is_same_hour(one: datetime, other: datetime) -> bool:
+    return _hours_apart(one, other) <= HOURS_ALIKE
+
+
+def _is_same_weekday(one: datetime, other: datetime) -> bool:
+    return one.weekday() == other.weekday()
 
 
 def _hours_apart(one: datetime, other: datetime) -> float:

@@ -217,6 +217,26 @@ def test_other_hours_and_weekdays_that_the_history_does_not_have_are_not_judged(
     assert reason is None or reason in judged.reason
 
 
+@pytest.mark.parametrize(
+    ("hours", "of_history", "is_judged"),
+    [
+        ((2, 14, 14), (2,), False),
+        ((4, 14, 14, 14, 14), (2,), False),
+        ((2, 2, 2, 3, 4), (2,), True),
+        ((2, 14, 14), (2, 14), True),
+    ],
+)
+def test_a_session_at_a_common_hour_does_not_make_the_others_comparable(hours, of_history, is_judged):
+    nights = [datetime(2026, 1, 5, of_history[n % len(of_history)]) + timedelta(days=n) for n in range(20)]
+    scatter = replace(SCATTER, times=tuple((night, 0.0) for night in nights))
+    before = tuple(replace(session(10.0012345 + n, n), time=datetime(2026, 2, 2 + n, 2)) for n, _ in enumerate(hours))
+    after = tuple(
+        replace(session(17.5 + n, len(hours) + n), time=datetime(2026, 2, 9 + n, hour)) for n, hour in enumerate(hours)
+    )
+    judged = alone(before=before, after=after, scatter=(scatter, scatter))
+    assert ("measured at other hours" not in str(judged.reason)) is is_judged
+
+
 def test_incomparable_results_have_a_reason_and_no_numbers():
     judged = alone(why_not_comparable="A: invalid (wrong_output)")
     assert (judged.verdict, judged.change) == ("not judged", None)
