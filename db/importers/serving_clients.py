@@ -141,7 +141,7 @@ SGLANG_MODE = (
     *("kv_cache_dtype", "speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
     *("disable_radix_cache", "disable_cuda_graph", "enable_torch_compile"),
 )
-"""Settings of the server that change its numbers by design; the first ones only if they differ from its defaults."""
+"""Settings of the server that change its numbers by design, without its defaults."""
 SGLANG_REQUIRED = {"backend", "dataset_name", "request_rate", "max_concurrency", "completed", "mean_e2e_latency_ms"}
 RANDOM, CHATS = ("random", "image"), "sharegpt"
 """Beginnings of the names of data whose lengths are stated as random_*_len, and the data with lengths of their own."""
