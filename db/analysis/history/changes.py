@@ -93,7 +93,11 @@ SELECT series_id, $metric AS metric, digest, $now AS scanned_at FROM ({DIGESTS})
 WHERE series_id IN (SELECT unnest($series))
 """
 REGRESSIONS = """
-SELECT * FROM {source}
+SELECT * FROM (
+    SELECT * REPLACE (
+        CASE WHEN first_bad_commit = last_good_commit THEN started_at ELSE history_time END AS history_time
+    ) FROM {source}
+)
 WHERE metric IN (SELECT unnest(?)) AND {dates} AND {selected}
 ORDER BY times_worse DESC, history_time, result_id
 """
@@ -288,7 +292,8 @@ def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """A row of the view regressions, whose comments describe the fields."""
+    """A row of the view regressions, whose comments describe the fields; if no commit changed, the time of the change
+    is the start of the run."""
 
     metric: Metric
     point: Point
@@ -330,11 +335,6 @@ class Regression:
     def is_within_commit(self) -> bool:
         """Whether the runs around the change have the same commit, or none, so that no commit is to blame."""
         return self.last_good_commit == self.first_bad_commit
-
-    @property
-    def since(self) -> datetime:
-        """The time of the first changed commit, or of the run if no commit changed."""
-        return self.started_at if self.is_within_commit else self.history_time
 
 
 def regressions(

@@ -181,7 +181,7 @@ def _table(regressions: Sequence[Regression], page: Page = PLAIN) -> Table:
         *(metrics if _differs(regressions, "metric") else []),
         *(Column[Regression](heading=heading(name), text=attrgetter(name)) for name in several),
         Column(heading="point", text=lambda one: one.point.label),
-        Column(heading="since", text=lambda one: f"{one.since:%Y-%m-%d}"),
+        Column(heading="since", text=lambda one: f"{one.history_time:%Y-%m-%d}"),
         Column(heading="between", text=_commit_range),
         Column(
             heading="state",

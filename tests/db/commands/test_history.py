@@ -419,6 +419,8 @@ def test_a_change_between_runs_of_one_commit_has_the_date_of_the_run_and_no_comm
     assert "2026-01-13 2026-01-12 00:00 .. 2026-01-13" in words
     assert "the cause lies after the first run, up to and including the second" in words
     assert "aaaa" not in out
+    for since, found in (("2026-01-14", "no regressions of"), ("2026-01-13", "latency_median_ms, model bert")):
+        assert asked("regressions", "model=bert", "--since", since)[1].startswith(found)
     _, out, _ = asked("series", "list", "model=bert")
     assert out.splitlines()[2].split()[-2:] == ["2026-01-01", "2026-01-24"]
     asked("alert", "raise", "model=bert")

@@ -256,7 +256,7 @@ def _regressions(data: Data) -> tuple[Grid, int]:
     }
     columns: Mapping[str, Callable[[Any], Cell]] = {
         "since (UTC)": lambda one: text_cell(
-            time_text(one.since), link=_series_link(one.series_id, one.metric.column), hint="its trend"
+            time_text(one.history_time), link=_series_link(one.series_id, one.metric.column), hint="its trend"
         ),
         "model": lambda one: text_cell(one.model_id, link=run_link(one.run_id)),
         "device": lambda one: text_cell(one.device),
