@@ -16,6 +16,8 @@ from benchmarking.core.text import listed, number, visible
 
 SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
 """From mild to severe."""
+FIT: tuple[Validity, ...] = ("valid", "noisy")
+"""Validities of results that are judged: the numbers of others do not depend on the code alone."""
 MAX_PLACES = 3
 """Places listed with a kind of doubt; further ones are only counted."""
 

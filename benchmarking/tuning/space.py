@@ -29,6 +29,7 @@ from benchmarking.core import plugins
 from benchmarking.core.command_line import choice
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.device_contracts import Placement
+from benchmarking.core.doubts import FIT
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY, energy_per_item
@@ -380,7 +381,7 @@ class Goal:
     def launch(self, result: Result, quality: Quality | None = None, *, so_far: Result | None = None) -> Launch:
         """What a result of one launch says, with the quality of the loaded model and the result of all launches so
         far."""
-        if result.status != "ok" or result.validity not in ("valid", "noisy"):
+        if result.status != "ok" or result.validity not in FIT:
             return Launch(cost=None)
         measured = {name for name in self.limits if name not in QUALITY_LIMITS}
         values = {name: _value(result, name) for name in {*measured, *COLUMNS, "throughput", "energy"}}

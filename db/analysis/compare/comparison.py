@@ -239,7 +239,7 @@ def _comparison(
         ]
     pairs += [
         Pair(  # a result that is unfit is none with another flag either
-            why_not_comparable=_why_unfit(base.result, one.result)
+            why_not_comparable=_by_side(base.result.unfit, one.result.unfit)
             or why_not_compared(differences(base.result.keys, one.result.keys), may_differ)
         )
         for base, one in matched.refused
@@ -391,9 +391,13 @@ def _pair(
     )
     if set.intersection(*same):  # also of a session that is stored twice
         return Pair(why_not_comparable=SAME_RESULT)
-    if reason := _why_unfit(before.result, after.result):
+    if reason := _by_side(before.result.unfit, after.result.unfit):
         return Pair(why_not_comparable=reason)
     interleaved = [(one.ab, rounds) for one, other in overlapping if (rounds := _rounds(one, other, details))]
+    if sum(len(rounds) for _, rounds in interleaved) < judging.MIN_ROUNDS and (
+        reason := _by_side(before.result.disturbed, after.result.disturbed)
+    ):  # in turns, both sides are disturbed alike
+        return Pair(why_not_comparable=reason)
     looks = Counter(ab for ab, _ in interleaved if ab is not None)
     sides = before.comparable, after.comparable
     # session_id -> its index in the time line of all sessions of both sides' series
@@ -441,11 +445,11 @@ def _pair(
     )
 
 
-def _why_unfit(before: Measured, after: Measured) -> str:
-    """Why either result may not be compared with any; empty if both may."""
-    named = [("A", before.unfit), ("B", after.unfit)]
-    if before.unfit == after.unfit:
-        named = [("A and B", before.unfit)]
+def _by_side(before: str | None, after: str | None) -> str:
+    """Why either result may not be compared, with its side; empty if both may."""
+    named = [("A", before), ("B", after)]
+    if before == after:
+        named = [("A and B", before)]
     return "; ".join(f"{name}: {why}" for name, why in named if why is not None)
 
 

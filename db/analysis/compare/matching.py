@@ -90,6 +90,8 @@ class Measured:
     validity: str | None
     unfit: str | None
     """Why it may not be compared; None if it may."""
+    disturbed: str | None
+    """Why it may be compared only in turns, in which both sides are disturbed alike; None for others."""
     doubts: tuple[str, ...]
     """Kinds of doubt, without those of severity info."""
     columns: Mapping[str, str | None]
@@ -165,10 +167,12 @@ def representatives(results: Iterable[Measured]) -> list[Representative]:
         groups.setdefault(result.keys_hash, []).append(result)
     chosen = []
     for group in groups.values():
-        group.sort(key=lambda result: (result.unfit is None, result.started_at, result.result_id))
+        group.sort(key=lambda one: (one.unfit is None, one.disturbed is None, one.started_at, one.result_id))
         # A session that is stored twice, with the same start and value, counts once.
-        once = {(result.started_at, result.value): result for result in group if result.unfit is None}
-        chosen.append(Representative(result=group[-1], comparable=tuple(once.values())[-MAX_RESULTS:]))
+        newest = group[-1]
+        usable = [one for one in group if one.unfit is None and (one.disturbed is None) == (newest.disturbed is None)]
+        once = {(result.started_at, result.value): result for result in usable}
+        chosen.append(Representative(result=newest, comparable=tuple(once.values())[-MAX_RESULTS:]))
     return chosen
 
 

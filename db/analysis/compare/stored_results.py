@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
 from benchmarking.core.records import canonical_hash
@@ -170,7 +171,7 @@ SESSION_VALUES = """
 SELECT series_id AS own_id, run_id, result_id, {value} AS value
 FROM {source}
 WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {value} > 0
-    AND validity IS DISTINCT FROM 'invalid'
+    AND validity IN {fit}
 """
 """Reads few columns, and only one table if it has the metric, since there are many results."""
 WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
@@ -243,6 +244,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
         own_keys, keys_hash = keys(row["series_id"], run["hardware_id"], is_simulated=run["simulated"])
         doubts, why_missing = evidence.get(row["result_id"], ((), None))
         unfit: str | None = None  # why it may not be compared
+        disturbed: str | None = None
         if row["status"] != "ok":
             unfit = f"{row['status'].replace('_', ' ')}: {row['error']}"
         elif row["validity"] == "invalid":
@@ -250,6 +252,9 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             unfit = f"invalid ({', '.join(kinds) or 'no doubt stored'})"
         elif row["value"] is None:
             unfit = f"no {metric.noun}: {reason_words(why_missing or 'not measured')}"
+        elif row["validity"] not in FIT:
+            kinds = [doubt["kind"] for doubt in doubts if doubt["severity"] == row["validity"]]
+            disturbed = f"{row['validity']} ({', '.join(kinds) or 'no doubt stored'})"
         return Measured(
             **{name: row[name] for name in ("result_id", "run_id", "series_id", "value", "validity")},
             **{name: run[name] for name in ("session_id", "ab", "started_at", "finished_at", "history_time")},
@@ -257,6 +262,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             keys=own_keys,
             keys_hash=keys_hash,
             unfit=unfit,
+            disturbed=disturbed,
             doubts=tuple(doubt["kind"] for doubt in doubts if doubt["severity"] != "info"),
         )
 
@@ -446,7 +452,7 @@ def _add_values(
         return
     runs_by_id = {run["run_id"]: run for run in runs}
     source = WITH_LOADS if metric.source == "load_time" else "benchmark_results"
-    sql = SESSION_VALUES.format(value=judged_value(metric), source=source)
+    sql = SESSION_VALUES.format(value=judged_value(metric), source=source, fit=FIT)
     parameters = {"runs": list(runs_by_id), "members": list(canonical)}
     for row in warehouse.query(sql, parameters).dicts():
         run = runs_by_id[row["run_id"]]

@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import Metric
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 NEW_LEVEL = ("improvement", "intended", "method", "hardware")
 """Triages of an alert whose level stays. Noise does not: its result is one of the variation."""
-FIT = ("valid", "noisy")
-"""Validities of results that are judged, and that count in a segment."""
 MAX_RUNS = 200
 """Runs to read per series: enough for a full segment after exclusions."""
 COLUMNS = (

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Point, canonical_hash
-from db.analysis.gate.candidates import FIT, UnstoredChanges
+from db.analysis.gate.candidates import UnstoredChanges
 from db.analysis.gate.gate import CommonShift, Shift, common_shift, times_worse
 from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
@@ -45,7 +46,7 @@ CHANGE_COLUMNS = (
 )
 DETECTOR_COLUMNS = ("detector", "detector_version", "parameters")
 FIT_RESULTS = f"""
-status = 'ok' AND validity IN ({", ".join(f"'{name}'" for name in FIT)}) AND {{value}} {{above}} 0
+status = 'ok' AND validity IN {FIT} AND {{value}} {{above}} 0
 """
 """The results in a history: those that count in the gate's segments, with a value that may be (`of_metric`)."""
 DIGESTS = f"""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS, POINT_FIELDS
+from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality
@@ -52,7 +53,7 @@ COLUMNS = (
 )
 IS_CALL = f"(runtime_mode->>'{LOOP}') IS NULL"
 """Excludes levels of load tests: they are not options for calls."""
-IS_OPTION = f"""status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
+IS_OPTION = f"""status = 'ok' AND validity IN {FIT} AND NOT coalesce(simulated, FALSE)
     AND latency_median_ms > 0 AND throughput_samples_per_sec > 0 AND {IS_CALL}"""
 """A condition on `all_results` and `latest_results`."""
 OPTIONS = f"""
@@ -344,7 +345,7 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
     than one; None for a result that cannot be one. Whether the device is simulated is for the caller to say."""
     metrics, cell, point = result.metrics, run.cell, result.point
     throughput = metrics.get("throughput_tokens_per_sec") or metrics.get("throughput_samples_per_sec")
-    if result.status != "ok" or result.validity not in ("valid", "noisy") or not throughput:
+    if result.status != "ok" or result.validity not in FIT or not throughput:
         return None
     option = Option(
         result_id=result.result_id,

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
-from benchmarking.core.doubts import FAILED, SOME_FAILED
+from benchmarking.core.doubts import FAILED, FIT, SOME_FAILED
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import (
     HIGHEST_RATE,
@@ -80,7 +80,7 @@ INVALID_KINDS = """(
     WHERE one.severity = 'invalid'
 )"""
 USABLE = f"""status = 'ok' AND NOT coalesce(simulated, FALSE) AND (
-    validity IN ('valid', 'noisy') OR (validity = 'invalid' AND {INVALID_KINDS} = [{literal(LATE)}])
+    validity IN {FIT} OR (validity = 'invalid' AND {INVALID_KINDS} = [{literal(LATE)}])
 )"""
 MOST_TESTS = 11
 """Load tests of a series that are judged: the one that is shown, and the newest of the others."""
@@ -90,7 +90,7 @@ SELECT {", ".join(COLUMNS)}, row_number() OVER (
     ORDER BY validity = 'valid' DESC, validity <> 'invalid' DESC, started_at DESC, result_id DESC
 ) AS place
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
-WHERE status = 'ok' AND validity IN ('valid', 'noisy', 'invalid') AND NOT coalesce(simulated, FALSE)
+WHERE status = 'ok' AND validity IN {(*FIT, "invalid")} AND NOT coalesce(simulated, FALSE)
     AND {LOOP_TYPE} = 'open' AND TRY_CAST(axes->>{literal(REQUEST_RATE)} AS DOUBLE) > 0
 QUALIFY place = 1 OR row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) < {MOST_TESTS}
 ORDER BY result_id

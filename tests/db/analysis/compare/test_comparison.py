@@ -138,6 +138,29 @@ def test_an_unfit_result_is_not_sent_to_a_flag_with_which_it_is_unfit_too(store,
     assert "nan_output (B " in text, "what makes it invalid is explained, with what to do"
 
 
+def test_a_throttled_result_is_judged_only_in_turns_and_is_no_session_of_others(store, sides):
+    def throttled(run):
+        doubt = Doubt(kind="throttle_reason", severity="throttled", evidence={})
+        return replace(run, results=tuple(replace(one, validity="throttled", doubts=(doubt,)) for one in run.results))
+
+    for day in range(12):
+        store("h", day=day, slowdown=1 + 0.001 * (day * 5 % 7), **ONE)
+    store("h", day=12, slowdown=3.0, change=throttled, **ONE)
+    store("a", day=13, **ONE)
+    store("b", day=14, slowdown=1.3, change=throttled, **ONE)
+    (finding,) = sides().findings
+    assert finding.judgement.reason == "not comparable: B: throttled (throttle_reason)"
+    fit = store("b", day=15, **ONE)
+    (finding,) = sides().findings
+    assert (finding.after.run_id, finding.after.results) == (fit.run_id, 1)
+    assert finding.judgement.scope == "between sessions"
+    assert finding.judgement.detectable < 0.1, "the throttled session of the history does not count"
+    store("a", day=20, tags={"throttled": "yes"}, **ONE)
+    store("b", day=20, slowdown=1.3, tags={"throttled": "yes"}, change=throttled, **ONE)
+    (finding,) = sides("tag.side=a,tag.throttled=yes", "tag.side=b,tag.throttled=yes").findings
+    assert (finding.judgement.scope, finding.judgement.change) == ("in turns", pytest.approx(0.3))
+
+
 def test_points_of_one_name_are_told_apart_in_the_notes(store, sides, warehouse):
     """By their runtime, where that is what the sides differ in; how many points have no row is said."""
     store("a")
