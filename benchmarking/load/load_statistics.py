@@ -105,14 +105,15 @@ def look_of(launches: Sequence[Requests], rate: float, allowed: float, *, is_uns
 
 def realised(launches: Sequence[Requests], rate: float) -> float:
     """The mean rate of the schedules, which differs from the requested one by chance; the requested one for fewer than
-    two starts. Of conversations, only the first requests have a schedule."""
+    two starts. Of conversations, only the first requests have a schedule. The last start, or burst, ends
+    the time of the others."""
     firsts = [
         [at for at, turn in zip(launch.intended_ms, launch.turn, strict=True) if not turn]
         for launch in launches
         if len(launch)
     ]
     spans_s = [(max(starts) - min(starts)) / 1e3 for starts in firsts]
-    gaps = sum(len(starts) - 1 for starts in firsts)
+    gaps = sum(len(starts) - starts.count(max(starts)) for starts in firsts)
     return gaps / sum(spans_s) if gaps and sum(spans_s) > 0 else rate
 
 

@@ -419,6 +419,13 @@ def test_the_realised_rate_of_conversations_is_that_of_their_starts():
     assert (found.rate, found.requests) == (pytest.approx(5.0, rel=1e-6), 150)
 
 
+def test_the_realised_rate_of_bursts_is_that_of_the_time_between_them():
+    """Five bursts of 40 in 4 s: the last one starts the time of which no more is seen."""
+    traffic = replace(TRAFFIC, arrivals="burst", burst=40)
+    found = look_of([loaded(Script(), Level(rate=40.0, number=200), traffic)], 40.0, 0.01, is_unstable=False)
+    assert (found.rate, found.requests) == (pytest.approx(40.0, rel=1e-6), 200)
+
+
 @pytest.mark.parametrize(
     ("fault", "answer"),
     [
