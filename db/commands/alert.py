@@ -31,7 +31,7 @@ from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import wrapped
+from benchmarking.core.text import counted, wrapped
 from db.analysis.gate.gate import PARAMETERS
 from db.analysis.selection import EVERYTHING, Selection
 from db.commands.arguments import (
@@ -169,7 +169,7 @@ def _raise(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"new": stored.new, "known": stored.known})
     else:
-        print(f"{len(stored.new)} alerts stored, {len(stored.known)} already known")
+        print(f"{counted(len(stored.new), 'alert')} stored, {len(stored.known)} already known")
     return EXIT_OK
 
 

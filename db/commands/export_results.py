@@ -116,15 +116,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _is_model_export(argv: Sequence[str]) -> bool:
-    """Whether to export a model: it has its own formats, and a flag that results do not have."""
+    """Whether to export a model: it has its own formats, or is named, without a flag of results, for a folder."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--format")
-    parser.add_argument("--output-dir")
+    parser.add_argument("named", nargs="?", default="=")
+    parser.add_argument("--anonymous", action="store_true", default=None)
+    for flag in ("--format", "--output-dir", "--tables", "--db-path", "--lock-timeout"):
+        parser.add_argument(flag)
     try:
         flags, _ = parser.parse_known_args(argv)
     except argparse.ArgumentError:  # a flag without its value: the command's own parser reports it
         return False
-    return flags.format in MODEL_FORMATS or (flags.format is None and flags.output_dir is not None)
+    if flags.format is not None or flags.output_dir is None or "=" in flags.named:
+        return flags.format in MODEL_FORMATS
+    return all(value is None for value in (flags.anonymous, flags.tables, flags.db_path, flags.lock_timeout))
 
 
 if __name__ == "__main__":

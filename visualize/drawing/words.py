@@ -153,12 +153,16 @@ def provenance(drawn: Sequence[Row]) -> str:
     own_settings = settings_of(drawn[0])
     said = [name for name in IN_SUBTITLES if name == LOOP or str(own_settings.get(name)).isdigit()]
     mode = shown_settings(next(iter(modes.values())), said) if len(modes) == 1 else ""
-    times = [row["started_at"] for row in drawn]
-    days = sorted({one.date().isoformat() if isinstance(one, datetime) else one[:10] for one in times})
-    measured = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    is_undated = all("undated" in (row.get("doubts") or ()) for row in drawn)
-    parts = (weights and f"{weights} weights", mode, each, f"{'file of' if is_undated else 'measured'} {measured}")
-    return SEPARATOR.join(part for part in parts if part)
+    days: dict[str, list[str]] = {"measured": [], "file of": []}  # of an undated file: the day of its last change
+    for row in drawn:
+        one = row["started_at"]
+        days["file of" if "undated" in (row.get("doubts") or ()) else "measured"].append(
+            one.date().isoformat() if isinstance(one, datetime) else one[:10]
+        )
+    when = ", ".join(
+        f"{what} {min(of)}" + (f" to {max(of)}" if min(of) != max(of) else "") for what, of in days.items() if of
+    )
+    return SEPARATOR.join(part for part in (weights and f"{weights} weights", mode, each, when) if part)
 
 
 def interval(drawn: Sequence[Row], what: str = "Band or whisker", of: str = "") -> str:

@@ -194,14 +194,14 @@ def point_text(row: Mapping[str, Any]) -> str:
     """A result's point: "b1 s128 n16"; of a load, the rate and its requests: "4 requests/s, n16", or of a search for a
     rate, what it found: "highest rate, s128 n64"."""
     point = Point.from_columns(row)
-    if row.get("extra") and is_search(row):
-        return f"highest rate, {short_point(point).removeprefix('b1 ')}"
     rate = point.axes.get(REQUEST_RATE)
-    if rate is None:
+    is_searched = bool(row.get("extra")) and is_search(row)
+    if rate is None and not is_searched:
         return short_point(point)
-    others = {name: value for name, value in point.axes.items() if name != REQUEST_RATE}
-    sizes = short_point(replace(point, axes=others)).removeprefix("b1").strip()
-    return ", ".join(filter(None, (axis_words(REQUEST_RATE, rate), sizes)))
+    sizes = short_point(replace(point, axes={name: one for name, one in point.axes.items() if name != REQUEST_RATE}))
+    if point.batch_size == 1:  # of every load
+        sizes = sizes.removeprefix("b1").lstrip(", ")
+    return ", ".join(filter(None, ("highest rate" if is_searched else axis_words(REQUEST_RATE, rate), sizes)))
 
 
 def time_text(moment: datetime | None) -> str:

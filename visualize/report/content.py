@@ -55,6 +55,7 @@ from visualize.pages.elements import (
     number_text,
     point_text,
     size_column,
+    started_text,
     state_cell,
     text_cell,
     time_text,
@@ -204,6 +205,8 @@ def report_of(
     """The report of one or more results, or of a comparison, which `command` prints. Raises UsageError for too many."""
     rows = read_results(warehouse, ids)
     runs = warehouse.query(RUNS, {"runs": sorted({row["run_id"] for row in rows})}).dicts()
+    undated = {row["run_id"] for row in rows if "undated" in row["doubts"]}
+    runs = [{**run, "doubts": ("undated",) if run["run_id"] in undated else ()} for run in runs]
     # Run id -> number of its method; runs of one command with the same settings share it.
     keys = {run["run_id"]: (run["session_id"], run["command"], run["settings"]) for run in runs}
     order = list(dict.fromkeys(keys.values()))
@@ -213,12 +216,9 @@ def report_of(
     known_quality = qualities(warehouse, sorted(keys))
     profiled, chart_rows = _read_charts(warehouse, ids, runs) if has_charts else ([], {})
     models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
-    # A doubt about every result names none of them.
+    # A doubt about every result that was measured names none of them.
     measured = sum(row["status"] == "ok" for row in rows)
-    everywhere = (f"all {measured} results",) if measured > 1 else ()
     notes = noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}"))
-    first, last = min(run["started_at"] for run in runs), max(run["started_at"] for run in runs)
-    until = f"{last:%H:%M}" if first.date() == last.date() else time_text(last)
     states = words.counts(str(row["validity"] if row["status"] == "ok" else row["status"]) for row in rows)
     took = _took(runs) if len({run["session_id"] for run in runs}) == 1 else None
     kinds = {"imports" if row["origin_format"] else "loads" if is_load(row) else "calls" for row in rows}
@@ -235,12 +235,15 @@ def report_of(
         about=(
             ("results", f"{len(rows)} ({states})"),
             ("runs", f"{len(runs)}, by one command in {took}" if took else str(len(runs))),
-            ("measured", f"{time_text(first)}{'' if time_text(first) == time_text(last) else f' to {until}'} UTC"),
+            ("measured", _measured_text(runs)),
             ("from", visible(source)),
         ),
         summary=() if comparison is not None else findings.summary(rows),  # a comparison has its own
         comparison=None if comparison is None else compared(comparison, command),
-        doubts=tuple(replace(note, points=everywhere) if len(note.points) == measured > 1 else note for note in notes),
+        doubts=tuple(
+            replace(note, points=(f"all {len(note.points)} results",)) if len(note.points) >= measured > 1 else note
+            for note in notes
+        ),
         is_imported=all(run["origin_format"] is not None for run in runs),  # so nobody looked for disturbances
         is_measured=measured > 0,
         next_steps=findings.next_steps(rows, ranks=comparison is None),
@@ -375,6 +378,16 @@ def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
     return grid(columns, shown, "Runs", ("parameters", "load s", "took"))
 
 
+def _measured_text(runs: Sequence[Row]) -> str:
+    """From when to when the runs were measured, without those of files that state no date."""
+    times = sorted(run["started_at"] for run in runs if not run["doubts"])
+    if not times:
+        return words.NOT_STATED
+    first, last = times[0], times[-1]
+    until = f"{last:%H:%M}" if first.date() == last.date() else time_text(last)
+    return f"{time_text(first)}{'' if time_text(first) == time_text(last) else f' to {until}'} UTC"
+
+
 def _took(runs: Sequence[Row]) -> str | None:
     """Time from first start to last end; None if an end is unknown."""
     if any(run["finished_at"] is None for run in runs):
@@ -448,7 +461,7 @@ def _method(number: int, runs: Sequence[Row]) -> SimpleNamespace:
         "by": f"benchhouse {first['tool_version']}"
         if first["origin_format"] is None
         else f"{first['origin_format']}, imported",
-        "started": f"{time_text(first['started_at'])} UTC",
+        "started": started_text(first["started_at"], first["doubts"]) + ("" if first["doubts"] else " UTC"),
         "session": str(first["session_id"]),
         "runs": str(len(runs)),
         "commit": commit_text(first),

@@ -25,6 +25,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Point, canonical_hash
+from benchmarking.core.text import counted
 from db.analysis.gate.candidates import UnstoredChanges
 from db.analysis.gate.gate import CommonShift, Shift, common_shift, times_worse
 from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect
@@ -155,7 +156,7 @@ class SearchCounts:
     def text(self) -> str:
         """In words."""
         return (
-            f"searched {self.series} series with new results: {self.found} new change points, "
+            f"searched {self.series} series with new results: {counted(self.found, 'new change point')}, "
             f"{self.confirmed} confirmed, {self.withdrawn} withdrawn"
         )
 

@@ -280,9 +280,9 @@ class Format:
         found = _within_columns(file, found)
         ids, started_at = (self.name, file.sha256), found.started_at or file.modified_at
         undated = Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
-        doubts = (*found.doubts, *(without_zone(found.stated_times) if found.started_at else (undated,)))
+        of_time = (*without_zone(found.stated_times),) if found.started_at else (undated,)
         results = tuple(
-            _of_run(one, content_id(*ids, found.key, str(index)), iso(started_at), doubts)
+            _of_run(one, content_id(*ids, found.key, str(index)), iso(started_at), found.doubts, of_time)
             for index, one in enumerate(found.results)
         )
         worst: Status = max((one.status for one in results), key=RANK.index, default="ok")
@@ -353,8 +353,11 @@ class Format:
         return run
 
 
-def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Doubt]) -> Result:
-    """The result with its id, the run's doubts, and the run's start for samples without their own time."""
+def _of_run(
+    result: Result, result_id: str, started_at: str, doubts: Sequence[Doubt], of_time: Sequence[Doubt]
+) -> Result:
+    """The result with its id, the run's doubts (of one that was not measured, only those about the time), and the run's
+    start for samples without their own time."""
     samples = tuple(
         sample if sample.started_at else replace(sample, started_at=started_at) for sample in result.samples
     )
@@ -363,8 +366,8 @@ def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Do
     )
     dated = replace(result, result_id=result_id, samples=samples, requests=requests)
     if result.status != "ok":
-        return dated
-    doubts = (*doubts, *result.doubts)
+        return replace(dated, doubts=(*of_time, *result.doubts))
+    doubts = (*doubts, *of_time, *result.doubts)
     return replace(dated, doubts=doubts, validity=validity(doubts))
 
 

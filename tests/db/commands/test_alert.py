@@ -154,7 +154,7 @@ def test_a_confirmed_regression_of_the_history_raises_one_alert(tmp_path, capsys
         return capsys.readouterr().out
 
     assert run("raise", "--since", "2026-02-01") == "0 alerts stored, 0 already known\n"
-    assert run("raise") == "1 alerts stored, 0 already known\n"
+    assert run("raise") == "1 alert stored, 0 already known\n"
     (row,) = json.loads(run("list", "--json"))
     assert (row["runtime"], row["triage"], round(row["relative_change"], 2)) == ("eager", "new", 0.3)
     assert row["change_point_id"] is not None

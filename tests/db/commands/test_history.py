@@ -289,7 +289,7 @@ def test_custom_metrics_are_gated_listed_and_alerted_in_their_direction(own, dat
     listed = "SELECT metric, unit, round(times_worse, 3) FROM regressions ORDER BY metric"
     assert rows(database, listed) == [("latency_median_ms", "ms", 1.2), ("score", "points", 1.2)]
     assert re.search("-16.7% +100 +83.33 +points", own("regressions", "--metric", "score")[1])
-    assert own("alert", "raise", "--metric", "score,drafts") == (0, "1 alerts stored, 0 already known\n")
+    assert own("alert", "raise", "--metric", "score,drafts") == (0, "1 alert stored, 0 already known\n")
     assert own("alert", "raise", "--metric", "score") == (0, "0 alerts stored, 1 already known\n")
 
 

@@ -115,6 +115,15 @@ def test_different_launch_counts_and_dates_are_ranges():
     assert words.provenance([row(launches=1)]).split(" · ")[2] == "1 launch per point"
 
 
+def test_the_day_of_a_file_that_states_none_is_no_day_of_measuring():
+    dated = row(origin_format="asv", started_at=datetime(2024, 10, 3))
+    undated = row(origin_format="asv", started_at=datetime(2026, 11, 29), doubts=["undated"])
+    assert words.provenance([dated, undated]).endswith("measured 2024-10-03, file of 2026-11-29")
+    assert words.provenance([undated, {**undated, "started_at": datetime(2026, 12, 1)}]).endswith(
+        "file of 2026-11-29 to 2026-12-01"
+    )
+
+
 def test_loads_have_repetitions_and_imports_neither_these_nor_launches_nor_intervals():
     load, imported = row(launches=1, runtime_mode='{"loop": "open"}'), row(origin_format="hyperfine", low=None)
     assert "1 repetition per level" in words.provenance([load])

@@ -34,7 +34,7 @@ from tests.helpers.run_changes import Alter
 from tests.visualize.pages.conftest import LOADED
 from visualize import visualize_benchmarks
 from visualize.pages import site
-from visualize.pages.elements import grid, text_cell
+from visualize.pages.elements import grid, point_text, text_cell
 from visualize.pages.public_copy import public_copy
 from visualize.pages.result_rows import launches_of, noted_doubts
 from visualize.pages.site import LiveSite, NotFoundError, environment, render, views
@@ -631,6 +631,36 @@ def test_speedups_and_titles_are_about_one_definition_of_the_metrics(tmp_path):
     ]  # fmt: skip
     assert "openvino" not in page.chart.title
     assert "others are defined differently" in page.chart.caption
+
+
+def test_no_result_of_a_file_without_a_date_has_a_start(tmp_path):
+    """A failed or skipped one neither."""
+    path = tmp_path / "own.duckdb"
+    file = read_file(FIXTURES / "imports/asv/first_results.json")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all(list(importer_for(file).runs(file)))
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        shown = page_of(found, "results")
+        runs = [row["run_id"] for row in found.warehouse.query("SELECT run_id FROM benchmark_runs").dicts()]
+        starts = [dict(page_of(found, "run", run_id=run).facts)["started"] for run in runs]
+    assert len(starts) == 5
+    assert all(start.startswith("file of ") for start in starts)
+    started = next(place for place, one in enumerate(shown.grid.headings) if one.text == "started (UTC)")
+    assert all(row[started].text.startswith("file of ") for row in shown.grid.rows)
+
+
+@pytest.mark.parametrize(
+    ("axes", "point", "text"),
+    [
+        ({"request_rate": 6.5, "input_tokens_mean": 121}, {}, "6.5 requests/s, 121 input tokens on average"),
+        ({"request_rate": 4.0}, {"new_tokens": 16}, "4 requests/s, n16"),
+        ({"request_rate": 4.0}, {"batch_size": 16}, "4 requests/s, b16"),
+        ({"request_rate": 4.0}, {}, "4 requests/s"),
+    ],
+)
+def test_the_point_of_a_load_has_no_empty_part(axes, point, text):
+    columns = ROW | {"sequence_length": None, "axes": json.dumps(axes)} | point
+    assert point_text(columns) == text
 
 
 def test_speedups_are_over_the_chosen_baseline(data):

@@ -672,3 +672,12 @@ def test_the_quality_of_each_setup_has_its_interval_and_missing_ones_their_reaso
     assert "no perplexity: no \\`tokenizer\\`" in text
     assert "int8: quality: not measured: no logits" in text
     assert "0.01 (0.009 .. 0.011)" in report(name="r.html")
+
+
+def test_a_file_that_states_no_date_was_not_measured_when_it_was_last_written(store, report):
+    run = make_run(**SMALL)
+    undated = tuple(replace(result, doubts=(Doubt(kind="undated", severity="info"),)) for result in run.results)
+    store(replace(run, results=undated))
+    text = report()
+    assert "measured: not stated" in text
+    assert "started: file of 2026-01-02" in text
