@@ -135,6 +135,9 @@ FURTHER_SETTINGS = ("weights", "cpu_list")
 """Columns that count as settings where the threads have a column of their own."""
 SETTING_COLUMNS = ("weights", "num_threads", "cpu_list")
 """Columns that count as settings too."""
+HARDWARE = "hardware_id"
+"""Column that counts as a setting where several machines have one name."""
+HARDWARE_LETTERS = 8
 BENCH_CONFIGS = """
 SELECT run_id, config FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs)) AND model_source = 'bench'
 """
@@ -143,7 +146,7 @@ NO_FURTHER: Mapping[str, Mapping[str, object]] = {}
 
 def settings_words(
     rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[str] = SETTING_COLUMNS,
+    columns: Sequence[str] = (*SETTING_COLUMNS, HARDWARE),
     sides: Sequence[int] = (),
     further: Mapping[str, Mapping[str, object]] = NO_FURTHER,
 ) -> list[str | None]:
@@ -151,11 +154,19 @@ def settings_words(
     load test was started with, and the settings in which rows of its subject differ, such as "open loop, poisson
     arrivals, slo ttft:500ms"; None without any. `sides`: only rows of the same side are told apart. `further`: settings
     by run id that are not in runtime_mode (`bench_settings_of`)."""
+    machines: dict[tuple[str, str | None], set[str | None]] = {}
+    for row in rows if HARDWARE in columns else ():
+        machines.setdefault((row["device"], row.get("device_name")), set()).add(row.get(HARDWARE))
     modes = [
         {
             **json.loads(row["runtime_mode"]),
             **(further.get(row["run_id"], {}) if further else {}),  # other rows may have no run id
-            **{heading(name): row[name] for name in columns if row[name] is not None},
+            **{heading(name): row[name] for name in columns if name != HARDWARE and row[name] is not None},
+            **(
+                {"hardware": row[HARDWARE][:HARDWARE_LETTERS]}
+                if len(machines.get((row["device"], row.get("device_name")), ())) > 1
+                else {}
+            ),
         }
         for row in rows
     ]

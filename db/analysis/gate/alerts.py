@@ -82,8 +82,8 @@ LIST_ALERTS = f"""
 SELECT
     a.alert_id, a.triage, a.metric, a.relative_change, a.first_commit, a.last_commit, a.group_id, a.detector,
     a.detector_version, a.parameters, a.created_at, a.updated_at, a.confirmed_by, a.change_point_id, a.note,
-    r.result_id, r.series_id, r.run_id, r.session_id, r.started_at, r.model_id, r.device, r.device_name, r.runtime,
-    r.precision, {", ".join(f"r.{name}" for name in ("runtime_mode", *SETTING_COLUMNS))},
+    r.result_id, r.series_id, r.run_id, r.session_id, r.started_at, r.model_id, r.device, r.device_name,
+    r.hardware_id, r.runtime, r.precision, {", ".join(f"r.{name}" for name in ("runtime_mode", *SETTING_COLUMNS))},
     r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
 FROM alerts a
 LEFT JOIN change_points c USING (change_point_id)

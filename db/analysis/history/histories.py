@@ -26,7 +26,15 @@ from db.analysis.history.changes import FIT_RESULTS, of_metric
 from db.analysis.history.detector import PARAMETERS, Change, Trend, detect, find_trend
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import quoted
-from db.values import FURTHER_SETTINGS, SETTING_COLUMNS, SETTINGS, bench_settings_of, settings_words, with_words
+from db.values import (
+    FURTHER_SETTINGS,
+    HARDWARE,
+    SETTING_COLUMNS,
+    SETTINGS,
+    bench_settings_of,
+    settings_words,
+    with_words,
+)
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -59,7 +67,7 @@ SELECT count(*) FILTER (WHERE fit < {LEAST_RUNS}) AS short, count(*) AS series F
     GROUP BY series_id
 )
 """
-NEWEST_COLUMNS = (*SUBJECTS, "run_id", "runtime_mode", *SETTING_COLUMNS, *POINT_COLUMNS)
+NEWEST_COLUMNS = (*SUBJECTS, "run_id", "runtime_mode", *SETTING_COLUMNS, HARDWARE, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
     series_id, result_id, run_id, session_id, history_time, started_at, git_commit, {{value}} AS value,
@@ -244,7 +252,8 @@ LIST_SERIES = """
 SELECT
     s.series_id, a.canonical_series_id AS read_as, a.reason, s.model_id, s.runtime, s.precision, s.batch_size,
     s.sequence_length, s.new_tokens, s.concurrency, s.axes, s.num_threads, s.runtime_mode, s.hashed_keys,
-    s.weights, s.cpu_list, run.device, h.device_type, h.device_name, found.runs, run_id, found.first_at, found.newest_at
+    s.weights, s.cpu_list, s.hardware_id, run.device, h.device_type, h.device_name,
+    found.runs, run_id, found.first_at, found.newest_at
 FROM series s
 JOIN (
     SELECT r.series_id, count(DISTINCT r.run_id) AS runs, max(r.run_id) AS run_id,
@@ -387,7 +396,7 @@ def newest_results(
     """
     newest = warehouse.query(NEWEST_OF_SERIES.format(condition=selection.condition), [*selection.values, limit]).dicts()
     names = (
-        *("run_id", *NEWEST_SUBJECTS, "runtime_mode", *FURTHER_SETTINGS, *POINT_COLUMNS, *STATE_COLUMNS),
+        *("run_id", *NEWEST_SUBJECTS, "runtime_mode", *FURTHER_SETTINGS, HARDWARE, *POINT_COLUMNS, *STATE_COLUMNS),
         f"{judged_value(METRICS[DEFAULT_METRIC])} AS {DEFAULT_METRIC}",
         *(*INTERVAL_COLUMNS, *RATES, *PEAK_MEMORY),
         f"other_metrics['{THROUGHPUT_AT_MEDIAN}'] AS {THROUGHPUT_AT_MEDIAN}",
@@ -402,7 +411,7 @@ def newest_results(
     values = {row["series_id"]: row["trend"] for row in trends}
     launches = launch_values(warehouse, [row["result_id"] for row in rows], metric)
     count = newest[0]["series_count"] if newest else 0
-    settings = settings_words(rows, FURTHER_SETTINGS, further=bench_settings_of(warehouse, rows))
+    settings = settings_words(rows, (*FURTHER_SETTINGS, HARDWARE), further=bench_settings_of(warehouse, rows))
     with_trends = [
         {
             **row,

@@ -17,11 +17,12 @@ from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import LiveSnapshot
 from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, SEARCHED
-from benchmarking.core.metrics import CUSTOM_METRICS
+from benchmarking.core.metrics import CUSTOM_METRICS, DEFAULT_METRIC, METRICS
 from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import Doubt, Origin, Samples
 from db.analysis.gate.alerts import OPEN, list_alerts, raise_alerts, set_triage
 from db.analysis.history.changes import regressions, update_changes
+from db.analysis.history.histories import newest_results
 from db.analysis.selection import EVERYTHING, judged_metric
 from db.importers.support.files import read_file
 from db.query.questions import TimeLimitError
@@ -640,13 +641,32 @@ def test_no_result_of_a_file_without_a_date_has_a_start(tmp_path):
     with Warehouse.open(path) as warehouse:
         warehouse.ingest_all(list(importer_for(file).runs(file)))
     with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
-        shown = page_of(found, "results")
         runs = [row["run_id"] for row in found.warehouse.query("SELECT run_id FROM benchmark_runs").dicts()]
         starts = [dict(page_of(found, "run", run_id=run).facts)["started"] for run in runs]
     assert len(starts) == 5
     assert all(start.startswith("file of ") for start in starts)
-    started = next(place for place, one in enumerate(shown.grid.headings) if one.text == "started (UTC)")
-    assert all(row[started].text.startswith("file of ") for row in shown.grid.rows)
+
+
+def test_equal_setups_of_several_machines_have_their_hardware(tmp_path):
+    """Machines of one name their hardware id."""
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    runs = [Alter.on_device(run, name) for name in ("Fast Box", "Slow Box", "Same")]
+    twin = dataclasses.replace(runs[2].hardware, hardware_id="1234567890abcdef", hashed_keys={"twin": True})
+    runs.append(dataclasses.replace(runs[2], hardware=twin))
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest_all([Alter.renewed(one) for one in runs])
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        cards, lines = page_of(found, "overview").cards, page_of(found, "trends").lines
+        results = page_of(found, "results").grid
+        listed, _ = newest_results(found.warehouse, EVERYTHING, METRICS[DEFAULT_METRIC], limit=9)
+    assert len({card.about for card in cards}) == len({line.about for line in lines}) == 4
+    assert sum("Fast Box" in card.about for card in cards) == 1
+    place = next(at for at, heading in enumerate(results.headings) if heading.text == "hardware")
+    assert len({row[place].text for row in results.rows}) == 4
+    assert {row["device_name"]: row["settings"] for row in listed if row["device_name"] != "Same"} == {
+        "Fast Box": None, "Slow Box": None,
+    }  # fmt: skip
+    assert "hardware 12345678" in [row["settings"] for row in listed]
 
 
 @pytest.mark.parametrize(

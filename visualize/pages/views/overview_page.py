@@ -112,7 +112,7 @@ def page(data: Data, parameters: NoParameters) -> SimpleNamespace:
     quantized = data.once("quantized", lambda: _most_quantized(data))
     metric = JUDGED[DEFAULT_METRIC]
     series = [one for one in newest_histories(data, metric, SERIES) if one.points]
-    cards = [series_card(history, metric, TrendsParameters()) for history in series]
+    cards = [series_card(history, series, metric, TrendsParameters()) for history in series]
     (alerts, more_alerts), (regressed, more_regressions) = _alerts(data), _regressions(data)
     return SimpleNamespace(
         totals=(*counts, *([("newest run here", f"{time_text(totals['newest'])} UTC")] if totals["newest"] else [])),

@@ -31,7 +31,7 @@ State = Literal["valid", "noisy", "throttled", "invalid", "failed", "skipped", "
 
 PAGE_ROWS = 50
 SUBJECT = (
-    *("started_at", "model_id", "architecture_type", "device", "device_name", "runtime", "runtime_mode"),
+    *("started_at", "model_id", "architecture_type", "device", "device_name", "hardware_id", "runtime", "runtime_mode"),
     *("precision", "simulated", "extra"),
 )
 """Columns of the setup. Only these and the columns of point and metrics are read, of about 150."""
@@ -230,6 +230,8 @@ def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
     ]
     quality = [name for name in QUALITIES if any(map(known[name].has, rows))][:1]
     usual = [*USUAL[:-1], *quality, *own, USUAL[-1]]
+    if len({row["device"] for row in rows}) < len({(row["device"], row["hardware_id"]) for row in rows}):
+        usual.insert(usual.index("device") + 1, "hardware")
     return tuple(name for name in usual if name in SUBJECTS or any(known[name].has(row) for row in rows))
 
 
@@ -240,6 +242,10 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
         "device": Column(
             heading="device", order=("device",),
             cell=lambda row: text_cell(words.stated(row["device"]), hint=row["device_name"]),
+        ),
+        "hardware": Column(
+            heading="hardware", order=("device_name", "hardware_id"),
+            cell=lambda row: text_cell(f"{row['device_name'] or words.NOT_STATED} {row['hardware_id'][:8]}"),
         ),
         "runtime": Column(
             heading="runtime",

@@ -107,22 +107,28 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
         metrics=metric_choices(data),
         lines=[
             series_card(
-                history, metric, parameters, is_drawn=drawn is not None and drawn.series_id == history.series_id
+                history, shown, metric, parameters, is_drawn=drawn is not None and drawn.series_id == history.series_id
             )
             for history in shown
         ],
         count=count,  # of series with the metric, the first of which are read
         read=len(found),
-        drawn=None if drawn is None else _detail(data, drawn, metric),
+        drawn=None if drawn is None else _detail(data, drawn, shown, metric),
         choices=[alternatives("Series", "trends", options, TrendsParameters(selection=parameters.selection))],
         place=() if drawn is None else query_of(replace(parameters, series=drawn.series_id[:16])),
     )
 
 
 def series_card(
-    history: History, metric: Metric, parameters: TrendsParameters, *, is_drawn: bool = False
+    history: History,
+    shown: Sequence[History],
+    metric: Metric,
+    parameters: TrendsParameters,
+    *,
+    is_drawn: bool = False,
 ) -> SimpleNamespace:
-    """A series with points: its newest value, its course and its newest change, linked to its trend."""
+    """A series with points, one of those shown: its newest value, its course and its newest change, linked to its
+    trend."""
     values, changes, trend = [point.value for point in history.points], history.change_points, history.trend
     change, moved = None, 0.0
     if changes:
@@ -131,7 +137,7 @@ def series_card(
         change, moved = trend_text(trend), trend.change
     return SimpleNamespace(
         name=str(history.subject["model_id"]),
-        about=" · ".join([*_setup(history), words.short_point(history.point), counted(len(values), "run")]),
+        about=" · ".join([*_setup(history, shown), words.short_point(history.point), counted(len(values), "run")]),
         value=f"{number_text(values[-1])} {metric.unit}",
         spark=spark(values, metric.unit),
         change=change,
@@ -168,14 +174,17 @@ def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, m
     return found[0]
 
 
-def _setup(history: History) -> list[str]:
-    """The device, runtime, precision and settings, as far as they are stated."""
-    found = (history.subject[name] for name in ("device", "runtime", "precision", "settings"))
+def _setup(history: History, shown: Sequence[History]) -> list[str]:
+    """The device, runtime, precision and settings, as far as they are stated, and the hardware where that of another
+    one shown has a different name."""
+    names = {one.subject["device_name"] for one in shown if one.subject["device"] == history.subject["device"]}
+    hardware = ("device_name",) if names - {history.subject["device_name"]} else ()
+    found = (history.subject[name] for name in ("device", *hardware, "runtime", "precision", "settings"))
     return [str(one) for one in found if one and one != words.UNKNOWN]
 
 
-def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
-    """The series in detail."""
+def _detail(data: Data, history: History, shown: Sequence[History], metric: Metric) -> SimpleNamespace:
+    """One of the series shown, in detail."""
     chosen = Selection.parse(f"series={history.series_id}")
     rows = temporal_trend.PLUGIN.rows_of(data.warehouse, [history], metric, chosen)
     time_of = attrgetter(temporal_trend.time_of(rows)) if rows else attrgetter("history_time")
@@ -210,7 +219,7 @@ def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
         "runs": lambda one: text_cell("compare both runs", link=sides(one)),
     }
     return SimpleNamespace(
-        title=" · ".join([str(history.subject["model_id"]), *_setup(history), words.short_point(history.point)]),
+        title=" · ".join([str(history.subject["model_id"]), *_setup(history, shown), words.short_point(history.point)]),
         series_id=history.series_id,
         charts=[vega.chart(figure, table) for figure in figures],
         changes=grid(changes, reversed(history.change_points), "Changes of the level", ("change", "before", "after")),
