@@ -283,7 +283,11 @@ Differing = Mapping[str, tuple[Json, Json]]
 """Key -> the values of both sides; None for an absent one."""
 SEE_ALONE = "see each alone, as its own curve on the page Loads or in --chart load_latency"
 INSTEAD: Mapping[str, str] = {
-    **dict.fromkeys(("definition", "metric_definition"), f"numbers of two definitions are never compared: {SEE_ALONE}"),
+    **dict.fromkeys(
+        ("definition", "metric_definition"),
+        "numbers of two definitions are never compared: see each alone, with benchhouse show, a load as its own curve "
+        "on the page Loads",
+    ),
     "simulated": "an emulator's times are not a device's: compare what ran on devices",
     f"runtime_mode {LOOP}": f"requests wait for answers only in a closed loop: compare two of one loop, or {SEE_ALONE}",
     f"runtime_mode {SCENARIO}": "MLPerf's scenarios measure different things: compare two results of one scenario",

@@ -292,7 +292,7 @@ def test_results_of_two_definitions_are_never_compared(store, sides):
     (finding,) = sides(across=["all"]).findings
     assert finding.judgement.reason == (
         "not comparable: definition: none / tool: mean of all calls (numbers of two definitions are never compared: "
-        "see each alone, as its own curve on the page Loads or in --chart load_latency)"
+        "see each alone, with benchhouse show, a load as its own curve on the page Loads)"
     )
     store("c", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
     assert verdicts(sides("tag.side=b", "tag.side=c")) == {"b1 s32": "equivalent"}
