@@ -62,12 +62,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "54b9c20db035a5b7a0a538e056ced04142d3b64a6aad313eb5ae68374ccfbe92",  # created and read by DuckDB 1.5
-    "73f9928c1a9e6f8e3295e1d6ca0ca66289cd50cb529d3602de04f7308835ec45",  # created and read by 2.0
-    "2e2c07cb3a33c3ba10625fb0821bd69c92da282b5da65956e45fe839b7de38ed",  # created by 1.5, read by 2.0
-    "c722dc91706067b38bda9105832e13c3c7f4e5a097c745c62159c624c0531ac9",  # created by 2.0, read by 1.5
-    "9a68ee02acb221ed9ba0ab3c8d2a74ac114cfd8c3ceb8d261107f1dc54413a72",  # that, next written by 2.0, read by 1.5
-    "7bf3deaca6e0e54aa551f170f24596461a5627ebfe0a6c5e81acf67d2c169022",  # the first, next written by 2.0, read by 1.5
+    "351b7a392eb0b34fa1d26e969fa5ce4b9b34b9644027dcfa4b28f7ee836c1083",  # created and read by DuckDB 1.5
+    "c754a2d2b98b4d34a5beeea0b1bd44689e23dc72cb36e1a48897d23f1b4d40b9",  # created and read by 2.0
+    "a79678aca5657b3092a6401e1f7541c332885544f844688b27efa33011d057f2",  # created by 1.5, read by 2.0
+    "29717d474926b058351eca384a425e7d5e86c6d7b6de07bafcb1129d510e50db",  # created by 2.0, read by 1.5
+    "c2c911604720e0e596ef7d5e2d29b003df796fd14d52787b9c310bcf299b49e1",  # that, next written by 2.0, read by 1.5
+    "7874e3b87ec79e82dfac60fbf5ff8c78171122b10085d170303d7f4d0dfb8d75",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

@@ -1,7 +1,7 @@
 CREATE OR REPLACE VIEW architecture_comparison AS
 WITH chosen AS (
     SELECT r.*, run.model_id, run.parameter_count, run.architecture_type, run.task, run.weights, run.runtime,
-        run.precision, run.hardware_id, run.is_simulated, coalesce(r.active_parameter_count, run.parameter_count) AS working_parameters
+        run.precision, run.hardware_id, run.origin_definition, run.is_simulated, coalesce(r.active_parameter_count, run.parameter_count) AS working_parameters
     FROM accepted_results r
     JOIN benchmark_runs run USING (run_id)
 )
@@ -49,16 +49,17 @@ SELECT
     r.axes,
     any_value(hardware.device_type) AS device_type,
     r.is_simulated AS simulated,
-    r.hardware_id
+    r.hardware_id,
+    r.origin_definition
 FROM chosen r
 JOIN hardware_info hardware USING (hardware_id)
 GROUP BY r.architecture_type, r.task, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds,
     r.steps, r.documents, r.top_k, r.concurrency, r.axes, r.runtime, r.precision, r.weights, r.hardware_id,
-    r.is_simulated
+    r.origin_definition, r.is_simulated
 ORDER BY r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents, r.top_k,
-    r.is_simulated, device_name, r.runtime, r.precision, r.weights, r.architecture_type, r.task;
+    r.is_simulated, device_name, r.runtime, r.precision, r.weights, r.architecture_type, r.task, r.origin_definition;
 
-COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision and kind of weights: medians over the latest valid results of its models. Items and calls differ between families: compare only rows of one task, since latency covers different work across tasks.';
+COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision, kind of weights and definition of the metrics: medians over the latest valid results of its models. Items and calls differ between families: compare only rows of one task, since latency covers different work across tasks.';
 COMMENT ON COLUMN architecture_comparison.models_count IS 'Number of models in the row.';
 COMMENT ON COLUMN architecture_comparison.models IS 'Names of these models.';
 COMMENT ON COLUMN architecture_comparison.latency_median_ms IS 'Median of the series'' median latencies in ms.';

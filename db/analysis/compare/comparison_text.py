@@ -220,7 +220,8 @@ def _notes(comparison: Comparison) -> list[str]:
         first, second = finding.before.value, finding.after.value
         if first is not None and second is not None:
             values = f"A {number(first)}, B {number(second)} {comparison.unit}".rstrip()
-            change = f" ({percent_change(second / first - 1)})" if first else ""
+            is_ratio = first and not any(name in INSTEAD for name in finding.differs)
+            change = f" ({percent_change(second / first - 1)})" if is_ratio else ""
             raw.append(f"{_label(finding, several) if several else finding.point}: {values}{change}")
     lines += [f"as measured, without a verdict: {listed(raw, MAX_NAMES, '; ')}"] if raw else []
     # Where the launches lie on two levels, and where another launch of each side would be

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from benchmarking.core.plugins import family_names
-from benchmarking.core.records import Doubt, canonical_hash
+from benchmarking.core.records import Doubt, Origin, canonical_hash
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 NOISY = {"validity": "noisy", "doubts": (Doubt(kind="cpu_pressure", severity="noisy"),)}
@@ -92,6 +92,15 @@ def test_architecture_comparison_takes_medians_over_the_models(warehouse, make_r
     ]
     per_million = rows(warehouse, "architecture_comparison", "latency_per_million_parameters_ms")
     assert per_million == [(pytest.approx(24 / 109.48224),), (pytest.approx(16 / 109.48224),)]
+
+
+def test_architecture_comparison_takes_no_median_of_two_definitions(warehouse, make_run):
+    warehouse.ingest(make_run(**ONE))
+    warehouse.ingest(
+        dataclasses.replace(make_run(**ONE, slowdown=3), origin=Origin(format="pyperf", definition="pyperf"))
+    )
+    medians = sorted(rows(warehouse, "architecture_comparison", "latency_median_ms, origin_definition"))
+    assert medians == [(8.0, None), (24.0, "pyperf")]
 
 
 def test_architecture_comparison_counts_doubtful_results(warehouse, make_run):

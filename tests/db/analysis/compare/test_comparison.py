@@ -294,6 +294,9 @@ def test_results_of_two_definitions_are_never_compared(store, sides):
         "not comparable: definition: none / tool: mean of all calls (numbers of two definitions are never compared: "
         "see each alone, with benchhouse show, a load as its own curve on the page Loads)"
     )
+    text = " ".join(comparison_text(sides(across=["all"])).split())
+    assert "as measured, without a verdict: b1 s32: A 8, B 8 ms" in text
+    assert "B 8 ms (" not in text
     store("c", batch_sizes=(1,), sequence_lengths=(32,), origin=theirs)
     assert verdicts(sides("tag.side=b", "tag.side=c")) == {"b1 s32": "equivalent"}
 
