@@ -643,6 +643,8 @@ def test_no_result_of_a_file_without_a_date_has_a_start(tmp_path):
     with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
         runs = [row["run_id"] for row in found.warehouse.query("SELECT run_id FROM benchmark_runs").dicts()]
         starts = [dict(page_of(found, "run", run_id=run).facts)["started"] for run in runs]
+        (session,) = page_of(found, "compare").sessions.rows
+    assert session[0].text.startswith("file of ")
     assert len(starts) == 5
     assert all(start.startswith("file of ") for start in starts)
 

@@ -29,9 +29,9 @@ from visualize.pages.elements import (
     grid,
     grid_of,
     separated,
+    started_text,
     state_cell,
     text_cell,
-    time_text,
 )
 from visualize.pages.result_rows import metric_choices, metric_of
 from visualize.pages.site import View, has_sql
@@ -76,6 +76,10 @@ QUALIFY row_number() OVER (PARTITION BY newest.session_id ORDER BY started_befor
 ORDER BY newest.started_at DESC, newest.session_id LIMIT {most}
 """
 """Each session with the newest earlier session that measured any of its series."""
+UNDATED = """
+SELECT DISTINCT session_id FROM benchmark_runs JOIN benchmark_results USING (run_id)
+WHERE origin_format IS NOT NULL AND session_id IN (SELECT unnest($sessions)) AND list_contains(doubts, 'undated')
+"""
 VALUES = "SELECT DISTINCT runtime, precision, device, git_commit FROM benchmark_runs WHERE task <> 'device-calibration'"
 
 
@@ -111,7 +115,7 @@ def page(data: Data, parameters: CompareParameters) -> SimpleNamespace:
 
     # The newest sessions, with links that use them as a side.
     columns: dict[str, Callable[[Any], Cell]] = {
-        "started (UTC)": lambda row: text_cell(time_text(row["started_at"])),
+        "started (UTC)": lambda row: text_cell(started_text(row["started_at"], row["doubts"])),
         "as A": lambda row: as_side(row, "a"),
         "as B": lambda row: as_side(row, "b"),
         "models": column("models"),
@@ -121,7 +125,7 @@ def page(data: Data, parameters: CompareParameters) -> SimpleNamespace:
     values = data.once("suggestions", lambda: data.warehouse.query(VALUES).dicts())
     found = {f"{name}={row[name]}" for row in values for name in ("runtime", "precision", "device")}
     commits = {f"commit={row['git_commit'][:10]}" for row in values if row["git_commit"]}
-    rows = data.once("sessions", lambda: data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts())
+    rows = data.once("sessions", lambda: _sessions(data, SESSIONS.format(most=MOST_SESSIONS)))
     return SimpleNamespace(
         compared=result,
         metrics=metric_choices(data),
@@ -229,14 +233,25 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
+def _sessions(data: Data, sql: str) -> list[dict[str, Any]]:
+    """Sessions, also those before, with the doubt about a file that states no date."""
+    rows = data.warehouse.query(sql).dicts()
+    ids = sorted({one for row in rows for one in (row["session_id"], row.get("before")) if one})
+    undated = {row["session_id"] for row in data.warehouse.query(UNDATED, {"sessions": ids}).dicts()} if ids else set()
+    doubts = {one: ("undated",) if one in undated else () for one in ids}
+    return [
+        {**row, "doubts": doubts[row["session_id"]], "doubts_before": doubts.get(row.get("before"))} for row in rows
+    ]
+
+
 def _since(data: Data) -> Grid:
     """The newest sessions, each linked to its comparison with the previous session of any of its series."""
     sql = SINCE.format(sessions=SESSIONS.format(most=MOST_SEARCHED), most=MOST_SESSIONS)
-    rows = data.once("sessions since", lambda: data.warehouse.query(sql).dicts())
+    rows = data.once("sessions since", lambda: _sessions(data, sql))
     columns: dict[str, Callable[[Any], Cell]] = {
-        "started (UTC)": lambda row: text_cell(time_text(row["started_at"])),
+        "started (UTC)": lambda row: text_cell(started_text(row["started_at"], row["doubts"])),
         "compared with": lambda row: text_cell(
-            time_text(row["started_before"]),
+            started_text(row["started_before"], row["doubts_before"]),
             link=Link(
                 view="compare",
                 parameters=CompareParameters(a=f"session={row['before']}", b=f"session={row['session_id']}"),
