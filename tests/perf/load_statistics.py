@@ -11,6 +11,7 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -219,7 +220,7 @@ def _of_rates(cells: Sequence[tuple[float, float, float]]) -> tuple[str, str, st
 
 def intervals(trials: int, only: str) -> Table:
     """Share of the shown intervals that cover the true percentile, and in brackets how many of all are shown."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     left_out = ("continuous batching", "two service times", "stalls", "warm-up of 5 s")
     for name, serve in QUEUES.items():
         if name in left_out or only not in name:
@@ -245,8 +246,84 @@ def intervals(trials: int, only: str) -> Table:
                             count[1] += ends[0] - 1e-6 <= true[word] <= ends[1] + 1e-6
                 cells += [_covered(*seen[word], trials) for word in SHARES if (word, number) in PRINTED]
             rows.append((f"{name}, load {load:g}", *cells))
+    rows += [(name, *_of_closed(serve, trials)) for name, serve in CLOSED.items() if only in name]
     words = ("queue", *(f"{word} of {number}" for word, number in PRINTED))
     return Table(headings=words, rows=tuple(rows), numbers=tuple(range(1, len(words))))
+
+
+def _of_closed(service_s: Service, trials: int) -> list[str]:
+    """The cells of a closed loop of 8 requests before 4 slots."""
+    long = _closed(service_s, 300_000, 5)
+    true = {word: float(np.quantile(long, share)) for word, share in SHARES.items()}
+    seen = {column: [0, 0] for column in PRINTED}
+    for number in sorted({number for _, number in PRINTED}):
+        for trial in range(trials):
+            found, _ = tails("latency", _closed(service_s, number, 100 + trial))
+            for word in (word for word, of in PRINTED if of == number):
+                ends = [found.get(f"latency_{word}_ci_{end}_ms") for end in ("low", "high")]
+                if None not in ends:
+                    seen[word, number][0] += 1
+                    seen[word, number][1] += ends[0] <= true[word] <= ends[1]
+    return [_covered(*seen[column], trials) for column in PRINTED]
+
+
+def _closed(service_s: Service, number: int, seed: int) -> list[float]:
+    """The latencies in ms, first come, first served."""
+    chance = np.random.default_rng(seed)
+    serve, waiting, slots = service_s(chance), [0.0] * 8, [0.0] * 4
+    latencies = []
+    for _ in range(number):
+        sent = heappop(waiting)
+        begins = max(sent, heappop(slots))
+        ends = begins + serve(begins)
+        heappush(slots, ends)
+        heappush(waiting, ends)
+        latencies.append((ends - sent) * 1e3)
+    return latencies
+
+
+def _exponential(chance: np.random.Generator) -> Callable[[float], float]:
+    return lambda _: float(chance.exponential(0.02))
+
+
+def _correlated(chance: np.random.Generator) -> Callable[[float], float]:
+    """Each service resembles the one before it: the logarithms correlate by .9."""
+    last = [chance.normal(0, 0.4)]
+
+    def serve(_: float) -> float:
+        last[0] = 0.9 * last[0] + chance.normal(0, 0.4 * math.sqrt(1 - 0.9**2))
+        return 0.02 * math.exp(last[0])
+
+    return serve
+
+
+def _episodes(cycle_s: float) -> Service:
+    """1.5 times slower in a quarter of the time, in episodes of exponential length."""
+
+    def service_s(chance: np.random.Generator) -> Callable[[float], float]:
+        state = {"is_slow": chance.random() < 0.25, "until": 0.0}
+
+        def serve(begins: float) -> float:
+            while begins >= state["until"]:
+                state["is_slow"] = not state["is_slow"]
+                state["until"] += chance.exponential(cycle_s * (0.25 if state["is_slow"] else 0.75))
+            return 0.02 * (1.5 if state["is_slow"] else 1.0) * float(chance.lognormal(0, 0.1))
+
+        return serve
+
+    return service_s
+
+
+Service = Callable[[np.random.Generator], Callable[[float], float]]
+"""Makes a server: the seconds of a service by its begin."""
+CLOSED: dict[str, Service] = {
+    "closed loop, exponential": _exponential,
+    "closed loop, AR(.9)": _correlated,
+    "closed loop, slow 1/4 of 0.1 s": _episodes(0.1),
+    "closed loop, slow 1/4 of 1 s": _episodes(1.0),
+    "closed loop, slow 1/4 of 4 s": _episodes(4.0),
+    "closed loop, slow 1/4 of 10 s": _episodes(10.0),
+}
 
 
 def _latency(serve: Serve, chance: np.random.Generator, starts: np.ndarray) -> np.ndarray:
