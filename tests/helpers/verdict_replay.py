@@ -411,7 +411,7 @@ def replay_sides(
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    judgements = []
+    judgements: list[Judgement] = []
     for _ in range(pairs):
         count = others + before + after
         levels = case.sessions(rng, count)[:, None] + case.launches(rng, count * LAUNCHES).reshape(count, LAUNCHES)

@@ -26,6 +26,7 @@ from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number
 from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance
+from benchmarking.core.verdicts.launches import MIN_ROUNDS
 from benchmarking.core.verdicts.words import Condition, Judgement, Outcome, outcome, verdict_sentence
 from db.analysis.compare.matching import (
     Matched,
@@ -394,7 +395,7 @@ def _pair(
     if reason := _by_side(before.result.unfit, after.result.unfit):
         return Pair(why_not_comparable=reason)
     interleaved = [(one.ab, rounds) for one, other in overlapping if (rounds := _rounds(one, other, details))]
-    if sum(len(rounds) for _, rounds in interleaved) < judging.MIN_ROUNDS and (
+    if sum(len(rounds) for _, rounds in interleaved) < MIN_ROUNDS and (
         reason := _by_side(before.result.disturbed, after.result.disturbed)
     ):  # in turns, both sides are disturbed alike
         return Pair(why_not_comparable=reason)
