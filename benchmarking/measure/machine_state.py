@@ -330,6 +330,8 @@ def _power_source(root: Path) -> str:
     A supply that cannot be read leaves it unknown only if the others do not tell."""
     supplies = root / "sys/class/power_supply"
     if not supplies.is_dir():
+        if sys.platform == "linux":  # where psutil reads the same folder
+            raise UnreadableError(f"{NOT_APPLICABLE}: no {supplies}")
         import psutil
 
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None

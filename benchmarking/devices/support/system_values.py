@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarking.core.child_process import program, run_program
+from benchmarking.core.errors import first_line
 from benchmarking.core.metrics import BYTES_PER_KIB, HZ_PER_KHZ
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 
@@ -35,7 +36,8 @@ class UnreadableError(Exception):
 
 
 def gather(sources: Mapping[str, Callable[[], Json]]) -> Readings:
-    """Each name's value, or the reason its source raised as UnreadableError."""
+    """Each name's value, or the reason its source raised as UnreadableError. Also of a library that fails on what the
+    system shows it: no sensor ends a measurement."""
     values: dict[str, Json] = {}
     missing: dict[str, str] = {}
     for name, source in sources.items():
@@ -43,6 +45,8 @@ def gather(sources: Mapping[str, Callable[[], Json]]) -> Readings:
             values[name] = source()
         except UnreadableError as error:
             missing[name] = str(error)
+        except (OSError, ValueError) as error:
+            missing[name] = f"{FAILED}: {first_line(error)}"
     return Readings(values=values, missing=missing)
 
 

@@ -40,7 +40,7 @@ from db.ingestion import FileRuns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenValues:
-    """Values from the user for imported runs. A value they replace is kept in `origin.kept["replaced"]`."""
+    """Values from the user for imported runs. The file's own is kept in `origin.kept["replaced"]`."""
 
     model_id: str | None = None
     device: str | None = None
@@ -59,7 +59,7 @@ class GivenValues:
         """The run with these values, on which its ids and hardware_id then depend."""
         tagged = replace(run, provenance=replace(run.provenance, tags={**run.provenance.tags, **self.tags}))
         cell, hardware, origin = tagged.cell, tagged.hardware, tagged.origin
-        stated: dict[str, tuple[Json, Json]] = {  # the given value, and that of the file
+        stated: dict[str, tuple[Json, Json]] = {  # the given value, and that of the run
             "model_id": (self.model_id, cell.workload.model_id),
             "device": (self.device, cell.device.selector),
             "device_name": (self.device_name, cell.device.name),
@@ -77,9 +77,12 @@ class GivenValues:
             selector=selector,
             name=self.device_name or cell.device.name,
         )
-        replaced = {name: of_file for name, (given, of_file) in stated.items() if given not in (None, of_file)}
-        if origin is not None and replaced:
-            origin = replace(origin, kept={**origin.kept, "replaced": replaced})
+        if origin is not None:  # of a run that was labelled before, the file's values are those kept then
+            before = kept if isinstance(kept := origin.kept.get("replaced"), Mapping) else {}
+            of_file = {name: before.get(name, current) for name, (_, current) in stated.items()}
+            replaced = {name: of_file[name] for name in stated if values.get(name, stated[name][1]) != of_file[name]}
+            others = {name: value for name, value in origin.kept.items() if name != "replaced"}
+            origin = replace(origin, kept={**others, "replaced": replaced} if replaced else others)
         changed = replace(
             tagged,
             cell=replace(

@@ -1,5 +1,6 @@
 """Single values, and the reasons for unreadable ones."""
 
+import os
 import sys
 
 import pytest
@@ -12,9 +13,15 @@ def test_gather_keeps_values_and_reasons_apart():
     def refuse():
         raise UnreadableError("no_permission: /x")
 
-    readings = gather({"clock_hz": lambda: 1, "power_w": refuse})
+    readings = gather(
+        {"clock_hz": lambda: 1, "power_w": refuse, "fans": lambda: os.listdir("/absent"), "n": lambda: int("")}
+    )
     assert readings.values == {"clock_hz": 1}
-    assert readings.missing == {"power_w": "no_permission: /x"}
+    assert readings.missing == {
+        "power_w": "no_permission: /x",
+        "fans": "failed: [Errno 2] No such file or directory: '/absent'",
+        "n": "failed: invalid literal for int() with base 10: ''",
+    }
 
 
 def test_absent_file_is_not_supported_and_named(tmp_path):

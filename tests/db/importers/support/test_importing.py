@@ -61,6 +61,14 @@ def test_given_values_replace_file_values_which_are_kept():
     assert run.origin.kept["replaced"] == {"model_id": "ir", "device_name": None, "precision": "unknown"}
 
 
+def test_a_value_that_is_replaced_twice_is_the_files_and_given_back_it_is_not_replaced():
+    once = GivenValues(model_id="a", precision="float32").applied_to(report())
+    twice = GivenValues(model_id="b").applied_to(once)
+    assert twice.origin.kept["replaced"] == {"model_id": "ir", "precision": "unknown"}
+    again = GivenValues(model_id="ir", precision="unknown").applied_to(twice)
+    assert again.origin == report().origin
+
+
 def test_ids_and_hardware_depend_on_the_given_values():
     plain, first, second = report(), *(GivenValues(device_name=name).applied_to(report()) for name in ("A", "B"))
     assert len({plain.run_id, first.run_id, second.run_id}) == 3
