@@ -2,7 +2,8 @@
 
 A run is deleted as a whole, even if only some of its results match. The runs and the notes about them are shown first.
 The run files of measured runs are moved to the folder .trash beside them, from where they can be loaded again with
-benchhouse setup --ingest; files of other tools stay where they are.
+benchhouse setup --ingest; files of other tools stay where they are. If the database was copied or moved with its folder
+of run files, these are the files beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
@@ -110,7 +112,8 @@ def main(argv: Sequence[str]) -> int:
             confirm(f"Delete {counted(len(runs), 'run')}{with_notes}?", arguments.db_path)
         with open_to_write(arguments) as warehouse:
             warehouse.remove_runs([run["run_id"] for run in runs])
-        moved = [_moved(run) for run in runs if run["origin_format"] is None and run["source"]]
+        beside = None if is_lake(arguments.db_path) else Path(arguments.db_path).absolute().parent
+        moved = [_moved(run, beside) for run in runs if run["origin_format"] is None and run["source"]]
     if arguments.json:
         stored_notes = [plain_values(one) for one in notes]
         ids = [run["run_id"] for run in runs]
@@ -129,18 +132,25 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_FAILED if any(one["problem"] for one in moved) else EXIT_OK
 
 
-def _moved(run: dict[str, Any]) -> dict[str, str | None]:
+def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
     """Move a run's file to the folder .trash beside it, unless it is gone or has another content by now. Returns its
-    `path`, and its new one (`trash`) or why it could not be moved (`problem`)."""
+    `path`, and its new one (`trash`) or why it could not be moved (`problem`).
+
+    `beside`: the database's folder. Its own copy of the file counts, not that at the place from which both were copied.
+    """
     from benchmarking.core.untrusted.input_files import unpacked_digest
 
-    path = Path(run["source"])
-    kept: dict[str, str | None] = {"path": str(path), "trash": None, "problem": None}
-    if not path.is_file():
+    source = Path(run["source"])
+    places = [source] if beside is None else [beside / source.parent.name / source.name, source]
+    found = [place for place in places if place.is_file()]
+    kept: dict[str, str | None] = {"path": str(found[0] if found else source), "trash": None, "problem": None}
+    if not found:
         return kept
     try:
-        if unpacked_digest(path) != run["source_sha256"]:
+        path = next((place for place in found if unpacked_digest(place) == run["source_sha256"]), None)
+        if path is None:
             return {**kept, "problem": "its content is not that of the deleted run: left in place"}
+        kept["path"] = str(path)
         folder = path.parent / TRASH
         folder.mkdir(exist_ok=True)
         # Linked, then unlinked: a rename would replace a file that another command has just put there.

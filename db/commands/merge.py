@@ -104,6 +104,12 @@ def main(argv: Sequence[str]) -> int:
                 results = _count(merged["samples_kept"], "result", "results")
                 parts.append(f"raw samples of {results} kept here instead of its quantiles")
             print(f"{merged['file']} {verb} {'; '.join(parts)}")
+            if beside := merged["beside"]:
+                note(
+                    f"{NAME}: {_count(len(beside), 'run', 'runs')} of imported files that are here under other labels, "
+                    f"so their measurements are stored twice: delete the wrong ones with benchhouse delete: "
+                    f"{', '.join(beside)}"
+                )
     return EXIT_FAILED if report["refused"] else EXIT_OK
 
 

@@ -58,6 +58,9 @@ class Merged:
     """Results with only quantiles here that got the samples (or finer quantiles)."""
     samples_kept: int
     """Results with the samples (or finer quantiles) here and only quantiles there."""
+    beside: tuple[str, ...] = ()
+    """The added runs of imported files that both have, under other ids: such as of a file whose labels were corrected
+    on one side, whose measurement is then here twice."""
     left_out: tuple[Conflict, ...] = ()
     """Conflicting rows, kept as they are here; only with `keep_own`."""
 
@@ -203,6 +206,15 @@ WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
 """
 """A run is not new if its results or its run file belong to another run here."""
 
+BESIDE = """
+SELECT run_id FROM {theirs}.benchmark_runs theirs JOIN new_runs USING (run_id)
+WHERE origin_format IS NOT NULL AND (source_sha256, origin_format) IN (
+    SELECT (source_sha256, origin_format) FROM benchmark_runs
+    WHERE source_sha256 IS NOT NULL AND run_id NOT IN (SELECT run_id FROM {theirs}.benchmark_runs)
+)
+ORDER BY started_at, run_id
+"""
+
 # In two steps, since INSERT OR REPLACE needs a key, which a lake does not have.
 UPDATE_ALIAS = """
 UPDATE series_alias SET canonical_series_id = $canonical, reason = $reason, created_at = $created_at
@@ -266,11 +278,13 @@ class OtherWarehouse:
         self.connection.execute(NEW_RUNS.format(theirs=quoted(self.database)))
         what, theirs = {RAW: "coalesce(sum(sample_count), 0)::BIGINT"}, self.theirs(RAW)
         added = {table: self._number(self._new(table), what.get(table, "count(*)")) for table in NEW}
+        beside = BESIDE.format(theirs=quoted(self.database))
         return Merged(
             added={**added, "series_alias": aliases},
             present=self._number(f"FROM {self.theirs('benchmark_runs')} SEMI JOIN benchmark_runs USING (run_id)"),
             samples_restored=self._finer(theirs, RAW),
             samples_kept=self._finer(RAW, theirs),
+            beside=tuple(str(run) for (run,) in self.connection.execute(beside).fetchall()),
             left_out=self.conflicts,
         )
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from db.commands import annotate, import_results
+from db.commands import annotate, import_results, merge
 from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
 
@@ -98,3 +98,24 @@ def test_a_corrected_label_stays_when_the_unchanged_file_is_imported_again(tmp_p
     assert "imported before with other labels, which are kept" in said.err
     with Warehouse.open(path, read_only=True) as warehouse:
         assert {row["model_id"] for row in warehouse.query("SELECT model_id FROM benchmark_runs").dicts()} == {"good"}
+
+
+def test_merging_a_database_with_the_old_labels_says_that_the_measurement_is_there_twice(tmp_path, capsys):
+    file = FIXTURES / "imports/llama_bench/nvfp4.json"
+    paths = [str(tmp_path / name) for name in ("labelled.duckdb", "old.duckdb")]
+    for path in paths:
+        assert import_results.main([str(file), "--db-path", path]) == 0
+    assert run(paths[0], "label", "format=llama_bench", "--model-id", "good") == 0
+    with Warehouse.open(paths[1], read_only=True) as warehouse:
+        (old,) = warehouse.query("SELECT run_id FROM benchmark_runs").dicts()
+    capsys.readouterr()
+    assert merge.main([paths[1], "--db-path", paths[0]]) == 0
+    said = capsys.readouterr()
+    assert "added 1 run" in said.out
+    assert (
+        "1 run of imported files that are here under other labels, so their measurements are stored twice" in said.err
+    )
+    assert old["run_id"] in said.err
+    assert merge.main([paths[1], "--db-path", paths[0]]) == 0
+    said = capsys.readouterr()
+    assert ("nothing new" in said.out, said.err) == (True, "")

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,21 @@ def test_the_file_of_a_measured_run_goes_to_the_trash_and_can_be_loaded_again(da
     assert rows(database) == []
     setup(["--ingest", str(folder / ".trash"), "--db-path", str(database)])
     assert len(rows(database)) == 1
+
+
+@pytest.mark.parametrize("command", ["copytree", "move"])
+def test_the_database_of_a_copied_or_moved_folder_deletes_its_own_files(tmp_path, empty_database, make_run, command):
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / "runs").mkdir(parents=True)
+    (first / "runs/one.json").write_text(dumps(make_run()))
+    shutil.copy2(empty_database, first / "b.duckdb")
+    setup(["--ingest", str(first / "runs"), "--db-path", str(first / "b.duckdb")])
+    getattr(shutil, command)(first, second)
+    assert run(delete, second / "b.duckdb", "sql:TRUE", "--yes") == 0
+    assert (second / "runs/.trash/one.json").is_file()
+    assert first.exists() == (command == "copytree") == (first / "runs/one.json").is_file()
+    setup(["--ingest", str(second / "runs"), "--db-path", str(second / "b.duckdb")])
+    assert rows(second / "b.duckdb") == []
 
 
 @pytest.mark.parametrize("arguments", [[], [" "]])
