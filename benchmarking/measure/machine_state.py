@@ -330,11 +330,12 @@ def _power_source(root: Path) -> str:
     A supply that cannot be read leaves it unknown only if the others do not tell."""
     supplies = root / "sys/class/power_supply"
     if not supplies.is_dir():
-        if sys.platform == "linux":  # where psutil reads the same folder
-            raise UnreadableError(f"{NOT_APPLICABLE}: no {supplies}")
         import psutil
 
-        battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+        try:
+            battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+        except OSError as error:  # on Linux psutil reads the same folder
+            raise UnreadableError(f"{NOT_APPLICABLE}: no {supplies}") from error
         if battery is None or battery.power_plugged is None:
             raise UnreadableError(f"{NOT_APPLICABLE}: no battery")
         return "mains" if battery.power_plugged else "battery"
