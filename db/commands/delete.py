@@ -139,8 +139,9 @@ def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
     `beside`: the database's folder. Its own copy of the file counts, not that at the place from which both were copied.
     """
     from benchmarking.core.untrusted.input_files import unpacked_digest
+    from benchmarking.core.untrusted.redaction import to_home
 
-    source = Path(run["source"])
+    source = Path(to_home(run["source"]))
     places = [source] if beside is None else [beside / source.parent.name / source.name, source]
     found = [place for place in places if place.is_file()]
     kept: dict[str, str | None] = {"path": str(found[0] if found else source), "trash": None, "problem": None}

@@ -22,6 +22,7 @@ from benchmarking.core.records import Precision, canonical_hash
 from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.untrusted.input_files import unpacked_digest
+from benchmarking.core.untrusted.redaction import to_home
 from db import ingestion, migrate
 from db.conflicts import CONTENTS
 from db.connection import FILE_FORMAT, MEMORY, DamagedError, connect, copy_database, database_files, problem_of, quoted
@@ -188,11 +189,11 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
     # Run files that were changed after loading. A missing file is not a fault: its runs are stored.
     sql = "SELECT run_id, source, source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL ORDER BY source"
     for row in warehouse.query(sql).dicts():
-        if row["source"] is None or not os.path.isfile(row["source"]):
+        if row["source"] is None or not os.path.isfile(file := to_home(row["source"])):
             continue
         problem = f"its file {row['source']} was changed after loading"
         try:
-            if unpacked_digest(Path(row["source"])) == row["source_sha256"]:
+            if unpacked_digest(Path(file)) == row["source_sha256"]:
                 continue
         except UnreadableError as error:
             problem = str(error)
@@ -529,7 +530,7 @@ def leftovers_near(warehouse: Warehouse, path: str | Path) -> list[Path]:
     """Leftovers of killed processes next to the file, in the folders of its run files, and among temporary files."""
     own_folder = [] if is_lake(path) else [Path(path).resolve().parent]
     with suppress(StorageError):
-        sources = [Path(row["source"]).parent for row in warehouse.query(RUN_FOLDERS).dicts()]
+        sources = [Path(to_home(row["source"])).parent for row in warehouse.query(RUN_FOLDERS).dicts()]
         folders = dict.fromkeys([*own_folder, *sources])
         return [leftover for folder in folders for leftover in leftovers(folder)]
     return [leftover for folder in own_folder for leftover in leftovers(folder)]

@@ -302,12 +302,12 @@ def redacted(value: Any, *, anonymous: bool = False) -> Any:
     names = _own_names() if anonymous else ()
 
     @cache  # most texts are names of fields
-    def cleaned(text: str, is_foreign: bool) -> str:
+    def cleaned(text: str, is_foreign: bool, is_free: bool = False) -> str:
         text = without_formatted_secrets(text, known) if is_foreign else without_secrets(text, known)
         text = readable(text if home is None else home.sub(HOME, text))
         text = HOMES.sub(HOME, text) if anonymous else text
         for name, pattern, word in names:
-            if name != text:
+            if is_free or name != text:  # a whole text may be a word of ours, such as the name of a device
                 text = pattern.sub(word, text)
         return text
 
@@ -356,7 +356,7 @@ def pseudonym(name: str) -> str:
     return hmac.new(key, name.encode(), "sha256").hexdigest()[:16]
 
 
-def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Callable[[str, bool], str]) -> object:
+def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Callable[..., str]) -> object:
     """`field` is the innermost enclosing field that has its own rule."""
     if isinstance(value, str):
         if field in NAMED_VALUES:
@@ -367,7 +367,7 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
             return LEFT_OUT
         if anonymous and name == "host":
             return ""
-        return cleaned(value, field in FOREIGN_TEXTS)
+        return cleaned(value, field in FOREIGN_TEXTS, field in NAMED_VALUES or name == "description")
     if isinstance(value, Mapping):
         return {
             cleaned(key, field in FOREIGN_TEXTS): _redacted(

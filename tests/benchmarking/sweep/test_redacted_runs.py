@@ -114,16 +114,19 @@ def test_models_in_the_home_folder_are_named_with_a_tilde(tmp_path, capsys):
 def test_anonymous_runs_omit_host_and_user_and_keep_their_series(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(platform, "node", lambda: "anns-own-laptop")
     monkeypatch.setenv("LOGNAME", "ann-of-the-lab")
+    (folder := tmp_path / "ann-of-the-lab").mkdir()
+    monkeypatch.chdir(folder)
     arguments = [*GIVEN, "--save", "--description", "on anns-own-laptop by ann-of-the-lab", "--json"]
-    assert run_hardware_benchmark.main([*arguments, "--anonymous", "--tag", "HF_TOKEN=s3cr3tvalue"]) == 0
+    tags = ["--tag", "HF_TOKEN=s3cr3tvalue", "--tag", "on=anns-own-laptop"]
+    assert run_hardware_benchmark.main([*arguments, "--anonymous", *tags]) == 0
     out, _ = capsys.readouterr()
-    for text in (out, contents(tmp_path / "benchmark_results").decode()):
+    for text in (out, contents(folder).decode(errors="replace")):
         assert "anns-own-laptop" not in text
         assert "ann-of-the-lab" not in text
     assert json.loads(out)[0]["provenance"]["host"] == ""
     assert run_hardware_benchmark.main(arguments) == 0
     assert json.loads(capsys.readouterr().out)[0]["provenance"]["host"] == "anns-own-laptop"
-    with Warehouse.open(tmp_path / "benchmark_db.duckdb", read_only=True) as warehouse:
+    with Warehouse.open(folder / "benchmark_db.duckdb", read_only=True) as warehouse:
         sql = "SELECT count(DISTINCT series_id) AS series, count(DISTINCT hardware_id) AS machines, count(*) AS runs"
         (row,) = warehouse.query(f"{sql} FROM all_results").dicts()
     assert row == {"series": 1, "machines": 1, "runs": 2}
