@@ -11,6 +11,7 @@ calibrations of the device each time, so it does not matter in which order, or h
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -52,11 +53,18 @@ SERIES = f"(SELECT series_id FROM benchmark_results WHERE run_id IN {RUNS})"
 CHANGES = (
     f"(SELECT change_point_id FROM change_points WHERE result_id IN {RESULTS} OR last_good_result_id IN {RESULTS})"
 )
-ALERTS = f"(SELECT alert_id FROM alerts WHERE result_id IN {RESULTS} OR change_point_id IN {CHANGES})"
+ALERTS = f"""(
+    SELECT alert_id FROM alerts LEFT JOIN change_points change USING (change_point_id)
+    WHERE coalesce(alerts.result_id, change.result_id) IN {RESULTS}
+)"""
 STATEMENTS = (
     f"DELETE FROM annotations WHERE target_id IN {RUNS} OR target_id IN {RESULTS} OR target_id IN {ALERTS}",
     f"DELETE FROM alerts WHERE alert_id IN {ALERTS}",
     f"UPDATE alerts SET confirmed_by = NULL WHERE confirmed_by IN {RESULTS}",
+    # An alert stays as long as its own result does, even if the change begins elsewhere now.
+    "UPDATE alerts SET change_point_id = NULL, result_id = coalesce(result_id, "
+    "(SELECT change.result_id FROM change_points change WHERE change.change_point_id = alerts.change_point_id)) "
+    f"WHERE change_point_id IN {CHANGES}",
     f"DELETE FROM history_scans WHERE series_id IN {SERIES} OR series_id IN "
     f"(SELECT canonical_series_id FROM series_alias WHERE series_id IN {SERIES})",
     f"DELETE FROM change_points WHERE change_point_id IN {CHANGES}",
@@ -73,6 +81,27 @@ NOTES = f"""
 SELECT annotation_id, target_kind, target_id, author, note, created_at FROM annotations
 WHERE target_id IN {RUNS} OR target_id IN {RESULTS} OR target_id IN {ALERTS} ORDER BY created_at, annotation_id
 """
+DELETED_ALERTS = f"SELECT * FROM alerts WHERE alert_id IN {ALERTS} ORDER BY created_at, alert_id"
+NAMING_RESULTS = f"""
+SELECT alert.* REPLACE (
+        result.result_id AS result_id,
+        CASE WHEN change_point_id NOT IN {CHANGES} THEN change_point_id END AS change_point_id
+    ), session_id, alert.parameters->>'$.last_good' AS last_good
+FROM alerts alert LEFT JOIN change_points change USING (change_point_id)
+JOIN benchmark_results result ON result.result_id = coalesce(alert.result_id, change.result_id)
+JOIN benchmark_runs run ON run.run_id = result.run_id
+WHERE list_has_any(
+    coalesce(CAST(alert.parameters->'$.results' AS VARCHAR[]), []) || [last_good, alert.confirmed_by, result.result_id],
+    (SELECT list(result_id) FROM benchmark_results WHERE run_id IN {RUNS}))
+ORDER BY alert.created_at, alert.alert_id
+"""
+"""The alerts that name a result of the runs, without change points that go with these, and their result's session."""
+PLACE = """
+SELECT coalesce(canonical_series_id, result.series_id), session_id
+FROM benchmark_results result JOIN benchmark_runs USING (run_id) LEFT JOIN series_alias USING (series_id)
+WHERE result_id = ?
+"""
+"""The series and the session of a result, as alerts name them."""
 CONTENTS = f"""
 SELECT run_id, source_sha256, source, result_id, concat_ws(' ', result.status, batch_size, sequence_length, new_tokens,
     concurrency, axes, latency_mean_ms, latency_median_ms, throughput_samples_per_sec,
@@ -344,6 +373,16 @@ def _files_with_suffix(folder: Path, ending: str) -> list[Path]:
     return files
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """The outcome of `replace_runs`."""
+
+    counts: list[int]
+    """How many runs of each file were new."""
+    lost_alerts: tuple[Row, ...] = ()
+    """The alerts that were deleted, since no new result has the content of theirs."""
+
+
 def replace_runs(
     connection: DuckDB,
     run_ids: Sequence[str],
@@ -351,16 +390,16 @@ def replace_runs(
     column_types: ColumnTypes,
     *,
     releases_samples: bool,
-) -> list[int]:
+) -> Replaced:
     """Delete the runs like `remove_runs` and store the new ones like `ingest_files`, inside the caller's transaction.
-    Notes about a deleted run or result are then about the new one with the same content or, if none has it, about the
-    first run of the same file."""
-    notes = connection.execute(NOTES, {"runs": list(run_ids)}).fetchall() if run_ids else []
-    before = connection.execute(CONTENTS, {"runs": list(run_ids)}).fetchall() if notes else []
+    Alerts about a deleted result are then about the new one with the same content. So are notes about a deleted run or
+    result or, if none has it, about the first run of the same file."""
+    runs = {"runs": list(run_ids)}
+    notes = connection.execute(NOTES, runs).fetchall() if run_ids else []
+    alerts = connection.sql(NAMING_RESULTS, params=runs).to_arrow_table().to_pylist() if run_ids else []
+    before = connection.execute(CONTENTS, runs).fetchall() if notes or alerts else []
     remove_runs(connection, run_ids)
     stored = ingest_files(connection, new, column_types, releases_samples=releases_samples)
-    if not notes or not any(file.runs for file in new):
-        return stored
     known = {file.source_sha256 for file in new}
     of_path = {file.source: file.source_sha256 for file in new if file.source}
     # An edited file has another digest than before at the same path.
@@ -370,17 +409,52 @@ def replace_runs(
     ]
     added = {"runs": [run.run_id for file in new for run in file.runs]}
     files, contents = _contents(before)
-    _, after = _contents(connection.execute(CONTENTS, added).fetchall())
+    _, after = _contents(connection.execute(CONTENTS, added).fetchall() if before else [])
     like = {content: name for name, content in reversed(after.items())}  # the first one that has it
+    successors = {name: name if after.get(name) == content else like.get(content) for name, content in contents.items()}
+    lost = _move_alerts(connection, alerts, successors, column_types)
+    moved = {alert["alert_id"]: alert["result_id"] for alert in alerts}
     first = {file.source_sha256: file.runs[0].run_id for file in reversed(new) if file.runs}
-    for annotation_id, kind, target, author, note, created_at in notes:
-        successor = like.get(contents.get(target, ()))
-        sha256 = files.get(target, next(iter(first)))
+    for annotation_id, kind, target, author, note, created_at in notes if first else ():
+        is_kept = target in moved and all(target != alert["alert_id"] for alert in lost)
+        successor = target if is_kept else successors.get(target)
+        sha256 = files.get(moved.get(target, target), next(iter(first)))
         row = [annotation_id, kind, successor, author, note, created_at]
         if successor is None:
             row[1:3] = "run", first.get(sha256, next(iter(first.values())))
         connection.execute("INSERT INTO annotations VALUES (?, ?, ?, ?, ?, ?)", row)
-    return stored
+    return Replaced(counts=stored, lost_alerts=tuple(lost))
+
+
+def _move_alerts(
+    connection: DuckDB, alerts: Sequence[Row], successors: Mapping[str, str | None], column_types: ColumnTypes
+) -> list[Row]:
+    """Store the alerts with the new results in place of those that they name; returns those whose own result has no
+    successor, which are deleted."""
+    moved: list[Row] = []
+    lost: list[Row] = []
+    for alert in alerts:
+        own = alert["result_id"]
+        result, last, confirmed_by = (
+            successors.get(name, name) for name in (own, alert.pop("last_good"), alert["confirmed_by"])
+        )
+        if result is None:
+            lost.append(alert)
+            continue
+        session, parameters = alert.pop("session_id"), json.loads(alert["parameters"])
+        if "results" in parameters:
+            named = [successors.get(name, name) for name in parameters["results"]]
+            parameters |= {"last_good": last, "results": [name for name in named if name is not None]}
+        row = {**alert, "parameters": json.dumps(parameters), "result_id": result, "confirmed_by": confirmed_by}
+        if own in successors:
+            ((row["series_id"], new_session),) = connection.execute(PLACE, [result]).fetchall()
+            row["group_id"] = new_session if alert["group_id"] == session else alert["group_id"]
+        moved.append(row)
+    if alerts:
+        ids = {"ids": [alert["alert_id"] for alert in alerts]}
+        connection.execute("DELETE FROM alerts WHERE alert_id IN (SELECT unnest($ids))", ids)
+    _insert(connection, "alerts", moved, column_types)
+    return lost
 
 
 def _contents(

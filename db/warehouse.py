@@ -50,7 +50,7 @@ from db.file_copy import (
     temporary_sibling,
     turn,
 )
-from db.ingestion import FileRuns, ingest_files, insert_profiles, store
+from db.ingestion import FileRuns, Replaced, ingest_files, insert_profiles, store
 from db.rows import Row, Table
 
 if TYPE_CHECKING:
@@ -355,9 +355,9 @@ class Warehouse:
             lambda connection: ingest_files(connection, files, self._columns, releases_samples=not self.is_lake)
         )
 
-    def replace_runs(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> list[int]:
-        """Store the runs of files in place of stored ones in one transaction, and keep the notes about those; returns
-        how many of each file were new. Raises like `ingest_files`, and then the stored ones are as before."""
+    def replace_runs(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> Replaced:
+        """Store the runs of files in place of stored ones in one transaction, and keep the notes and alerts about
+        those. Raises like `ingest_files`, and then the stored ones are as before."""
         return self.change(
             lambda connection: ingestion.replace_runs(
                 connection, run_ids, files, self._columns, releases_samples=not self.is_lake
@@ -371,6 +371,10 @@ class Warehouse:
     def notes_about(self, run_ids: Sequence[str]) -> list[dict[str, Any]]:
         """The notes that `remove_runs` would delete with the runs: rows of the table annotations, in their order."""
         return self.query(ingestion.NOTES, {"runs": list(run_ids)}).dicts() if run_ids else []
+
+    def alerts_about(self, run_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """The alerts that `remove_runs` would delete with the runs: rows of the table alerts, oldest first."""
+        return self.query(ingestion.DELETED_ALERTS, {"runs": list(run_ids)}).dicts() if run_ids else []
 
     def ingest_profile(self, profile: Profile, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a profile, completely or not at all; False if it, or its file (`source_sha256`), is already stored.

@@ -29,6 +29,7 @@ from db.commands.arguments import (
     add_labels,
     add_shared,
     command_parser,
+    note_lost_alerts,
     open_to_read,
     open_to_write,
     plain_values,
@@ -150,7 +151,7 @@ def _label(arguments: argparse.Namespace) -> int:
             for one in stored
         ]
         if files:
-            warehouse.replace_runs(list(origin), files)
+            note_lost_alerts(NAME, warehouse.replace_runs(list(origin), files))
     if arguments.json:
         print_json({"labelled": [run.run_id for file in files for run in file.runs]})
     else:

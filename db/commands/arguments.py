@@ -25,6 +25,7 @@ from benchmarking.core.storage_paths import database_exists
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
     from db.analysis.selection import Selection
+    from db.ingestion import Replaced
     from db.warehouse import Warehouse
 
 SELECTION = "FIELD=VALUE,... (model, device, runtime, precision, since, tag.NAME, ...), or sql:CONDITION"
@@ -140,6 +141,14 @@ def open_to_write(arguments: argparse.Namespace) -> Warehouse:
     from db.warehouse import Warehouse
 
     return Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout)
+
+
+def note_lost_alerts(name: str, replaced: Replaced) -> None:
+    """Say which alerts were deleted with replaced runs."""
+    for alert in replaced.lost_alerts:
+        said = "" if alert["note"] is None else f": {alert['note']}"
+        what = f"alert {alert['alert_id']} ({alert['metric']}, {alert['triage']}{said})"
+        note(f"{name}: {what} is deleted: no result has the values now that it was about")
 
 
 def confirm(question: str, database: str) -> None:

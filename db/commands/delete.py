@@ -1,6 +1,7 @@
-"""Deletes runs from the warehouse, with their results, samples and notes.
+"""Deletes runs from the warehouse, with their results, samples, notes and alerts.
 
-A run is deleted as a whole, even if only some of its results match. The runs and the notes about them are shown first.
+A run is deleted as a whole, even if only some of its results match. The runs, and the notes and alerts about them, are
+shown first.
 The run files of measured runs are moved to the folder .trash beside them, from where they can be loaded again with
 benchhouse setup --ingest; files of other tools stay where they are. If the database was copied or moved with its folder
 of run files, these are the files beside it.
@@ -81,7 +82,8 @@ def main(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         sql, values = RUNS.format(condition=selection.condition), [*selection.values, *selection.values]
         runs = warehouse.query(sql, values).dicts()
-        notes = warehouse.notes_about([run["run_id"] for run in runs])
+        ids = [run["run_id"] for run in runs]
+        notes, alerts = warehouse.notes_about(ids), warehouse.alerts_about(ids)
         short = unique_prefixes([row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()])
     if not arguments.json and not runs:
         note(f"{NAME}: no runs in {arguments.selection}{unstored_in(arguments, arguments.selection)}")
@@ -104,29 +106,31 @@ def main(argv: Sequence[str]) -> int:
     if not arguments.json and notes:
         about = tuple((f"{one['target_kind']} {one['target_id']}", one["author"] or "", one["note"]) for one in notes)
         print(table_text(Table(headings=("note about", "author", "text"), rows=about), stdout_page()))
+    if not arguments.json and alerts:
+        raised = tuple((one["alert_id"], one["metric"], one["triage"], one["note"] or "") for one in alerts)
+        print(table_text(Table(headings=("alert", "metric", "triage", "note"), rows=raised), stdout_page()))
+    further = [counted(len(them), word) for them, word in ((notes, "note"), (alerts, "alert")) if them]
     moved: list[dict[str, str | None]] = []
     is_done = bool(runs) and not arguments.dry_run
     if is_done:
         if not arguments.yes:
-            with_notes = f" and {counted(len(notes), 'note')}" if notes else ""
-            confirm(f"Delete {counted(len(runs), 'run')}{with_notes}?", arguments.db_path)
+            confirm(f"Delete {' and '.join([counted(len(runs), 'run'), *further])}?", arguments.db_path)
         with open_to_write(arguments) as warehouse:
-            warehouse.remove_runs([run["run_id"] for run in runs])
+            warehouse.remove_runs(ids)
         beside = None if is_lake(arguments.db_path) else Path(arguments.db_path).absolute().parent
         moved = [_moved(run, beside) for run in runs if run["origin_format"] is None and run["source"]]
     if arguments.json:
-        stored_notes = [plain_values(one) for one in notes]
-        ids = [run["run_id"] for run in runs]
-        print_json({"deleted": is_done, "runs": ids, "notes": stored_notes, "files": moved})
+        gone = {name: [plain_values(one) for one in rows] for name, rows in (("notes", notes), ("alerts", alerts))}
+        print_json({"deleted": is_done, "runs": ids, **gone, "files": moved})
         return EXIT_FAILED if any(one["problem"] for one in moved) else EXIT_OK
     for one in moved:
         if one["problem"]:
             note(f"{NAME}: {one['path']}: {one['problem']}")
     if is_done:
         in_trash = sum(one["trash"] is not None for one in moved)
-        with_notes = f" with {counted(len(notes), 'note')}" if notes else ""
+        with_them = f" with {' and '.join(further)}" if further else ""
         moved_files = f"; {counted(in_trash, 'run file')} moved to {TRASH} beside them" if in_trash else ""
-        print(f"deleted {counted(len(runs), 'run')}{with_notes}{moved_files}")
+        print(f"deleted {counted(len(runs), 'run')}{with_them}{moved_files}")
     elif runs:
         print(f"would delete {counted(len(runs), 'run')} (dry run: nothing was deleted)")
     return EXIT_FAILED if any(one["problem"] for one in moved) else EXIT_OK

@@ -28,7 +28,15 @@ from benchmarking.core.storage_paths import check_database, database_exists, is_
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Display, State, stdout_page
 from benchmarking.core.text import counted, listed
-from db.commands.arguments import add_database, add_labels, add_shared, command_parser, open_to_read, print_json
+from db.commands.arguments import (
+    add_database,
+    add_labels,
+    add_shared,
+    command_parser,
+    note_lost_alerts,
+    open_to_read,
+    print_json,
+)
 from db.connection import database_files
 
 if TYPE_CHECKING:
@@ -257,7 +265,9 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
             rows = _known(opened[0], files)
             earlier = {row["run_id"] for row in rows if row["source"] in paths}
             earlier |= {row["run_id"] for file in files for row in _of_content(file, rows)}
-            return opened[0].replace_runs(sorted(earlier), files)
+            replaced = opened[0].replace_runs(sorted(earlier), files)
+            note_lost_alerts(NAME, replaced)
+            return replaced.counts
         return opened[0].ingest_files(_not_stored(opened[0], files, arguments.format, given, again)[0])
 
     try:

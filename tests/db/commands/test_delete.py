@@ -14,7 +14,7 @@ import pytest
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import dumps
 from db.analysis.annotations import annotate as note
-from db.commands import annotate, delete, import_results
+from db.commands import alert, annotate, check, delete, import_results
 from db.importers.support.files import read_file
 from db.importers.support.importing import GivenValues
 from db.ingestion import FileRuns
@@ -199,3 +199,68 @@ def test_a_question_that_nobody_answers_names_the_flag_that_skips_it(database, c
     shown = [line.split()[0] for line in out.splitlines() if any(run_id.startswith(line[:8]) for run_id in ids)]
     assert shown
     assert all(sum(run_id.startswith(one) for run_id in ids) == 1 for one in shown)  # whole in its line
+
+
+def llama_bench_files(folder, slowdowns):
+    """A file of each day, with the times of the fixture times a factor."""
+    for day, factor in enumerate(slowdowns):
+        tests = json.loads((IMPORTS / "llama_bench/33_columns.json").read_text())
+        for test in tests:
+            test["test_time"] = f"2026-02-{day + 1:02}T00:00:00Z"
+            test["avg_ns"] = round(test["avg_ns"] * factor)
+            test["samples_ns"] = [round(one * factor) for one in test["samples_ns"]]
+            test["avg_ts"] /= factor
+            test["samples_ts"] = [one / factor for one in test["samples_ts"]]
+        path = folder / f"r{day:02}.json"
+        path.write_text(json.dumps(tests))
+        yield path
+
+
+ALERTED = """
+SELECT alert_id, triage, alerts.note, target_kind, annotations.note AS written, model_id,
+    alerts.series_id = result.series_id, group_id = session_id,
+    (alerts.parameters->>'$.last_good') IN (SELECT result_id FROM benchmark_results)
+FROM alerts JOIN annotations ON target_id = alert_id JOIN benchmark_results result USING (result_id)
+JOIN benchmark_runs USING (run_id) ORDER BY ALL
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "lake"])
+def test_alerts_with_their_triage_stay_with_the_results_that_replace_theirs(kind, tmp_path, database, capsys):
+    if kind == "lake":
+        pytest.importorskip("duckdb_extension_ducklake")
+        database = f"ducklake:{tmp_path / 'alerts.ducklake'}"
+    *earlier, newest = llama_bench_files(tmp_path, [1 + 0.003 * (day * 7 % 5) for day in range(13)] + [1.5])
+    assert run(import_results, database, *earlier) == 0
+    assert run(import_results, database, newest) == 0
+    assert run(check, database, "--metric", "latency_median_ms") == 1
+    with Warehouse.open(database) as warehouse:
+        ids = [row["alert_id"] for row in warehouse.query("SELECT alert_id FROM alerts").dicts()]
+        for alert_id in ids:
+            note(warehouse, alert_id, "about the alert", None)
+    assert run(alert, database, "set", *ids, "regression", "--note", "the fan was broken") == 0
+    before = rows(database, ALERTED)
+    assert len(before) == len(ids) > 0
+    assert run(import_results, database, newest, "--replace") == 0
+    assert rows(database, ALERTED) == before
+    assert run(annotate, database, "label", "format=llama_bench", "--model-id", "other") == 0
+    labelled = [(*row[:5], "other", *row[6:]) for row in before]
+    assert rows(database, ALERTED) == labelled
+    assert all(all(row[6:]) for row in labelled)
+    capsys.readouterr()
+    assert run(check, database, "--metric", "latency_median_ms") == 1
+    assert f"alerts: 0 new, {len(ids)} already known" in capsys.readouterr().err
+    # Of another content, and deleted: told.
+    tests = json.loads(newest.read_text())
+    for test in tests:
+        test["samples_ns"] = [2 * one for one in test["samples_ns"]]
+    newest.write_text(json.dumps(tests))
+    assert run(delete, database, "sql:started_at >= '2026-02-14'", "--dry-run", "--json") == 0
+    assert sorted(one["alert_id"] for one in json.loads(capsys.readouterr().out)["alerts"]) == sorted(ids)
+    assert run(delete, database, "sql:started_at >= '2026-02-14'", "--dry-run") == 0
+    assert "the fan was broken" in capsys.readouterr().out
+    assert run(import_results, database, newest, "--replace") == 0
+    assert capsys.readouterr().err.count("regression: the fan was broken) is deleted: no result has the values") == len(
+        ids
+    )
+    assert rows(database, "SELECT * FROM alerts") == []
