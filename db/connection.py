@@ -403,6 +403,17 @@ def database_files(path: str | Path) -> dict[str, str]:
     return {ending: target + ending for ending in ("", *LOG_ENDINGS)}
 
 
+def has_unread_log(path: str, *, lock_timeout_s: float) -> bool:
+    """Whether the file has a log that DuckDB silently ignores, and would delete after the next change. Any other log is
+    written into the file, unless this process has it open. Raises like `connect`."""
+    log = database_files(path)[".wal"]
+    size = os.path.getsize(log) if os.path.isfile(log) else 0
+    if not size:
+        return False
+    connect(path, WRITER, read_only=False, lock_timeout_s=lock_timeout_s).close()
+    return os.path.isfile(log) and os.path.getsize(log) == size
+
+
 def copy_database(path: str | Path, copy: Path) -> None:
     """Copy the file and its logs, which no one may write during the copy. Raises StorageError."""
     with storage_errors(f"{path} cannot be copied to {copy.parent}"):

@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarking.core.command_line import note
@@ -38,6 +39,7 @@ from db.connection import (
     copy_database,
     database_files,
     file_id,
+    has_unread_log,
     missing_database,
 )
 
@@ -234,6 +236,24 @@ def remove_temporary_files(path: str) -> None:
                 entry.unlink()
         with suppress(OSError):  # other files are not ours
             folder.rmdir()
+
+
+def keep_unread_log(path: str, *, lock_timeout_s: float) -> None:
+    """Rename the file's log if DuckDB ignores it, before a change of the file deletes it, and say so. Call this in a
+    `turn`. Raises like `connect`."""
+    if not has_unread_log(path, lock_timeout_s=lock_timeout_s):
+        return
+    with temporary_folder("benchhouse-log") as folder:  # that of a database that this process has open can be read
+        copy = folder / os.path.basename(path)
+        copy_database(path, copy)
+        if not has_unread_log(str(copy), lock_timeout_s=0.0):
+            return
+    log = Path(database_files(path)[".wal"])
+    kept = log.with_name(f"{log.name}.unread-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+    with storage_errors(f"{log} cannot be renamed"):
+        log.rename(kept)
+    problem = "cannot be read (it is damaged, cut off, or of another file), and what only it has is not in the database"
+    note(f"{path}: its log {problem}: kept as {kept}")
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
             "compared": [dataclasses.asdict(compared) for compared in rebuilt.compared],
             "brought": None if rebuilt.copied is None else dict(rebuilt.copied.added),
             "differing": [str(conflict) for conflict in rebuilt.differing],
-            "lost": dict(rebuilt.lost),
+            "lost": {**rebuilt.lost, **({"log": rebuilt.lost_log} if rebuilt.lost_log else {})},
         }
     has_log = arguments.verify and not is_lake(arguments.db_path)
     unread = unread_log(Path(arguments.db_path), lock_timeout_s=arguments.lock_timeout) if has_log else []

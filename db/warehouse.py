@@ -44,6 +44,7 @@ from db.file_copy import (
     copy_unlocked,
     errors_naming,
     keep_old,
+    keep_unread_log,
     make_folder,
     publish,
     remove_temporary_files,
@@ -155,6 +156,7 @@ class Warehouse:
             left_s = stack.enter_context(turn(name, lock_timeout_s))
             if create and not os.path.exists(name):
                 _create(Path(name))
+            keep_unread_log(name, lock_timeout_s=left_s)
             waited_s = lock_timeout_s - left_s
             try:
                 warehouse = cls._of_file(name, name, WRITER, lock_timeout_s=left_s, waited_s=waited_s)

@@ -39,7 +39,7 @@ from db.conflicts import (
 from db.connection import FILE_FORMAT, LOG_ENDINGS, Connection, connect, copy_database, file_id, problem_of, quoted
 from db.file_copy import make_folder, publish, temporary_sibling
 from db.ingestion import RUN_TABLES, Loaded, load_files
-from db.upkeep.verify import CHECKS, damage
+from db.upkeep.verify import CHECKS, damage, unread_log
 from db.warehouse import OutdatedError, Warehouse
 
 BLOCKING_FAULTS = ("orphan", "duplicate")
@@ -421,6 +421,9 @@ class Rebuilt:
     lost: Mapping[str, str] = field(default_factory=dict)
     """Unreadable table of the old file -> reason. Rows of it that are in no run file are lost."""
 
+    lost_log: str | None = None
+    """Why the log of the old file was not read: what only the log has is lost. None if it was, or if there was none."""
+
     @property
     def differing(self) -> tuple[Conflict, ...]:
         """Rows of the old file that differ from the run files; the run files win."""
@@ -436,20 +439,30 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
     path = path.resolve()
     make_folder(path.parent)
     with ExitStack() as hold, temporary_sibling(path) as part:
-        old_fault = None
+        old, old_fault, lost_log = path, None, None
         if path.exists():
             try:  # keep writers out until the end
                 hold.enter_context(connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s))
+                lost_log = next((one.problem for one in unread_log(path, lock_timeout_s=lock_timeout_s)), None)
             except LockedError:
                 raise
             except StorageError as error:
                 old_fault = problem_of(error)
+                if any(os.path.exists(f"{path}{ending}") for ending in LOG_ENDINGS):  # the file itself may be readable
+                    copy = hold.enter_context(temporary_folder("benchhouse-rebuild")) / path.name
+                    with storage_errors(f"{path} cannot be copied to {copy.parent}"):
+                        shutil.copyfile(path, copy)
+                    with suppress(StorageError):
+                        connect(str(copy), FILE_FORMAT, read_only=True, lock_timeout_s=0.0).close()
+                        old, old_fault, lost_log = copy, None, old_fault
         file_before = file_id(str(path))
         with Warehouse.open(part) as warehouse:
             loaded = load_files(warehouse, files)
             if not loaded.loaded:
                 raise StorageError(f"none of {len(files)} files is a readable run: {path} was left unchanged")
-            rebuilt = _with_old(warehouse, path, loaded, old_fault) if path.exists() else Rebuilt(loaded=loaded)
+            rebuilt = Rebuilt(loaded=loaded)
+            if path.exists():
+                rebuilt = replace(_with_old(warehouse, path, old, loaded, old_fault), lost_log=lost_log)
         if os.name == "nt":
             hold.close()  # Windows cannot rename an open file
         if file_id(str(path)) != file_before:
@@ -458,14 +471,14 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
     return rebuilt
 
 
-def _with_old(warehouse: Warehouse, path: Path, loaded: Loaded, old_fault: str | None) -> Rebuilt:
-    """Copy the rows that only the old file has, and compare the two."""
+def _with_old(warehouse: Warehouse, path: Path, old: Path, loaded: Loaded, old_fault: str | None) -> Rebuilt:
+    """Copy the rows that only the old file has, which is read at `old`, and compare the two."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     kept = path.with_name(f"{path.stem}.before-{now}{path.suffix}")
     if old_fault is not None:
         lost = dict.fromkeys(CHECKSUMMED, old_fault)
         return Rebuilt(loaded=loaded, kept=kept, compared=_uncompared(warehouse, lost), lost=lost)
-    with _readable(path) as (source, lost):
+    with _readable(old) as (source, lost):
         compared, copied = list(_uncompared(warehouse, lost)), None
         readable = [table for table in CHECKSUMMED if table not in lost]
         if readable:

@@ -25,7 +25,17 @@ from benchmarking.core.untrusted.input_files import unpacked_digest
 from benchmarking.core.untrusted.redaction import to_home
 from db import ingestion, migrate
 from db.conflicts import CONTENTS
-from db.connection import FILE_FORMAT, MEMORY, DamagedError, connect, copy_database, database_files, problem_of, quoted
+from db.connection import (
+    FILE_FORMAT,
+    MEMORY,
+    DamagedError,
+    connect,
+    copy_database,
+    database_files,
+    has_unread_log,
+    problem_of,
+    quoted,
+)
 from db.rows import NUMBERS_IN, OBJECTS
 from db.warehouse import OutdatedError, Warehouse
 
@@ -547,12 +557,10 @@ def unread_log(path: Path, *, lock_timeout_s: float) -> list[Finding]:
         return []
     with _copied(path, lock_timeout_s) as copy:
         try:
-            Warehouse.open(copy, keeps_old=False).close()
+            if not has_unread_log(str(copy), lock_timeout_s=0.0):
+                return []
         except DamagedError:
             return []  # opening the file reports this as an error, so it is not a finding
-        log_copy = copy.with_name(f"{copy.name}.wal")
-        if not log_copy.exists() or log_copy.stat().st_size != size:
-            return []
     problem = f"the log {log} ({size} bytes) was not read: it is damaged, or belongs to another file"
     return [Finding(kind="damage", subject=str(log), problem=problem)]
 

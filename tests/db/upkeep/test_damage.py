@@ -166,6 +166,31 @@ def test_an_ignored_log_is_a_finding(stored, capsys):
     )
 
 
+def test_a_log_that_duckdb_ignores_is_kept_before_the_next_change(stored, make_run, capsys):
+    Path("new.json").write_text(dumps(make_run(**ONE)))
+    leave_log("a.duckdb", Path("new.json"))
+    flip(Path("a.duckdb.wal"), 0)
+    log = Path("a.duckdb.wal").read_bytes()
+    assert counts(stored)[0] == 3
+    (kept,) = Path().glob("a.duckdb.wal.unread-*")
+    assert kept.read_bytes() == log
+    said = capsys.readouterr().err
+    assert said.startswith("a.duckdb: its log cannot be read (it is damaged, cut off, or of another file)")
+    assert said.endswith(f"kept as {kept.resolve()}\n")
+    assert counts(stored)[0] == 3
+    assert capsys.readouterr().err == ""
+
+
+def test_the_log_of_a_database_that_is_open_here_stays(stored, make_run, capsys):
+    with Warehouse.open(stored) as first:
+        first.ingest(make_run(**ONE))
+        assert Path("a.duckdb.wal").stat().st_size > 0
+        with pytest.raises(StorageError):
+            Warehouse.open(stored)
+        first.ingest(make_run(**ONE))
+    assert (counts(stored)[0], capsys.readouterr().err, list(Path().glob("*unread*"))) == (5, "", [])
+
+
 def test_a_log_left_by_a_killed_process_is_not_a_finding(stored, make_run):
     Path("new.json").write_text(dumps(make_run(**ONE)))
     leave_log("a.duckdb", Path("new.json"))
@@ -212,6 +237,20 @@ def test_rebuilding_an_unreadable_file_lists_the_losses(stored, capsys):
     assert kept_of(stored).read_bytes() == damaged
     assert kept_of(stored).with_name(f"{kept_of(stored).name}.wal").read_bytes() == b"its log"
     assert counts(stored) == [2, 2, 6, 0, 0]
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_only_what_the_damaged_log_has_is_lost_to_a_rebuilt_database(stored, make_run, capsys, is_ignored):
+    Path("new.json").write_text(dumps(make_run(**ONE)))
+    leave_log("a.duckdb", Path("new.json"))
+    log = Path("a.duckdb.wal")
+    flip(log, 0 if is_ignored else log.stat().st_size // 2)
+    damaged = log.read_bytes()
+    assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb"]) == 1
+    (lost,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("neither compared nor copied"))
+    assert lost.startswith("neither compared nor copied: log: ")
+    assert counts(stored) == [3, 3, 9, 1, 1]
+    assert kept_of(stored).with_name(f"{kept_of(stored).name}.wal").read_bytes() == damaged
 
 
 def test_the_other_tables_of_a_damaged_file_are_copied(stored):
