@@ -501,6 +501,10 @@ def file_id(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+class UnwritableError(StorageError):
+    """A file that this process may not write, or one on a read-only medium."""
+
+
 class TransientError(StorageError):
     """A temporary DuckLake error; either nothing was stored, or everything."""
 
@@ -592,7 +596,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
     match = re.search(r"Cannot open file .*: (Read-only file system|Permission denied)", text)
     if match is not None:
-        return StorageError(f"{path} cannot be opened: {match[1]}: choose another path, or use a copy of the file")
+        return UnwritableError(f"{path} cannot be opened: {match[1]}: choose another path, or use a copy of the file")
     return StorageError(f"{path}: {first_paragraph(parse_message(text).message)}")
 
 

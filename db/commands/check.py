@@ -47,6 +47,7 @@ from db.commands.arguments import (
     selection_in,
     unstored_in,
 )
+from db.connection import UnwritableError
 
 if TYPE_CHECKING:
     from db.analysis.gate.candidates import Newest
@@ -68,6 +69,7 @@ exit codes:
   2  usage
   3  not enough data, or too noisy, to judge anything; or no warehouse yet
 """
+UNSTORED = "neither alerts nor change points are stored, and no alert is sent"
 
 
 @command(NAME)
@@ -97,6 +99,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         if not arguments.no_alerts:
             _store_alerts(arguments, findings, quality)
+    except UnwritableError as error:
+        note(f"{NAME}: {UNSTORED}: {error}")
     finally:  # the findings are printed even if the alerts cannot be stored
         written = _print(arguments, findings, quality, code)
     return code or written
@@ -129,7 +133,11 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
     from db.analysis.history.changes import refresh_changes, unstored_changes
 
     if not arguments.no_alerts:
-        refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
+        try:
+            refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
+        except UnwritableError as error:
+            note(f"{NAME}: {UNSTORED}: {error}")
+            arguments.no_alerts = True
     scope, is_alike = Scope(run=arguments.run, session=session), True
     with open_to_read(arguments) as warehouse:
         for flag, prefix, sql in (("run", scope.run, OF_RUNS), ("session", scope.session, OF_SESSIONS)):

@@ -1,7 +1,7 @@
 """Lists regressions since a date, worst first, with the range of commits that contains the cause, and slow trends.
 
 Reads the stored change points, as the view regressions does, after searching the results that arrived since the last
-search (unless --no-update is given).
+search (unless --no-update is given). What it finds in a database that cannot be written is shown, but not stored.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from benchmarking.core.command_line import command, database_flags, note
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
+from benchmarking.core.storage_paths import is_lake
+from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
 from db.commands.arguments import (
@@ -28,7 +31,6 @@ from db.commands.arguments import (
     add_shared,
     chosen_metrics,
     command_parser,
-    open_to_read,
     plain_values,
     print_json,
     selection_in,
@@ -70,12 +72,24 @@ def main(argv: Sequence[str]) -> int:
     from db.analysis.gate.gate import DETECTOR
     from db.analysis.history.changes import refresh_changes, regressions
     from db.analysis.history.histories import LEAST_RUNS, series_too_short, worse_trends
+    from db.connection import UnwritableError
+    from db.file_copy import copy_unlocked
+    from db.warehouse import COPY_FOLDER, Warehouse
 
-    if not arguments.no_update:
-        counts = refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
-        if counts.series:
-            note(f"{NAME}: {counts.text}")
-    with open_to_read(arguments) as warehouse:
+    with ExitStack() as stack:
+        path = arguments.db_path
+        if not arguments.no_update:
+            try:
+                counts = refresh_changes(path, metrics, lock_timeout_s=arguments.lock_timeout)
+            except UnwritableError as error:
+                if is_lake(path):
+                    raise
+                note(f"{NAME}: the change points are not stored: {error}")
+                path = str(copy_unlocked(Path(path), stack.enter_context(temporary_folder(COPY_FOLDER))))
+                counts = refresh_changes(path, metrics, lock_timeout_s=arguments.lock_timeout)
+            if counts.series:
+                note(f"{NAME}: {counts.text}")
+        warehouse = stack.enter_context(Warehouse.open(path, read_only=True, lock_timeout_s=arguments.lock_timeout))
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
         trends = worse_trends(warehouse, metrics, selection, dates)
         raised = [

@@ -39,6 +39,8 @@ READING = {
     "query": ("db.commands.query", "SELECT count(*) FROM latest_results"),
     "compare": ("db.commands.compare", "model=bert-base-uncased", "model=bert-base-uncased"),
     "history": ("db.commands.history",),
+    "find regressions": ("db.commands.regressions", "--db-path", "media/judged.duckdb"),
+    "judge": ("db.commands.check", "--db-path", "media/judged.duckdb"),
     "list series": ("db.commands.series", "list"),
     "export": ("db.commands.export_results", "--format", "csv", "--output", "work/csv"),
     "chart": ("visualize.visualize_benchmarks", "--chart", "latency_vs_batch_size", "--output-dir", "work/charts"),
@@ -55,7 +57,6 @@ WRITING = {
     "rebuild": (SETUP, "--rebuild-from", "media/runs"),
     "back up into it": (SETUP, "--backup", "media/copy.duckdb"),
     "merge into it": ("db.commands.merge", "media/old.duckdb"),
-    "find regressions": ("db.commands.regressions",),
     "export into it": ("db.commands.export_results", "--format", "csv", "--output", "media/csv"),
     "chart into it": ("visualize.visualize_benchmarks", "--output-dir", "media/charts"),
     "measure into it": (MEASURE, *MODEL, "--output-dir", "media/out", "--db-path", "work/new.duckdb"),
@@ -101,6 +102,11 @@ def outcomes(tmp_path_factory, empty_database, make_run):
     for name in ("old", "logged"):
         shutil.copy(media / "a.duckdb", media / f"{name}.duckdb")
     make_older(media / "old.duckdb")
+    with Warehouse.open(media / "judged.duckdb") as warehouse:
+        for day in range(12):
+            at = f"2026-03-{day + 1:02}T00:00:00Z"
+            slowdown = 1 + 0.002 * (day * 7 % 5)
+            warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(32,), slowdown=slowdown, started_at=at))
     (folder / "2.json").write_text(dumps(make_run()))
     leave_log(media / "logged.duckdb", folder / "2.json")
     before = {path: path.read_bytes() for path in media.rglob("*") if path.is_file()}
@@ -127,6 +133,15 @@ def test_reading_commands_work_on_a_read_only_medium(outcomes, name):
         pytest.importorskip("seaborn")
     nothing_to_compare = 3
     assert outcomes[0][name][0] == (nothing_to_compare if name == "compare" else 0), outcomes[0][name]
+
+
+@pytest.mark.parametrize("name", ["judge", "find regressions"])
+def test_what_is_judged_on_a_read_only_medium_is_not_stored(outcomes, name):
+    code, error = outcomes[0][name]
+    assert code == 0, error
+    what = {"judge": "neither alerts nor change points are stored", "find regressions": "change points are not stored"}
+    assert what[name] in error
+    assert error.count("media/judged.duckdb cannot be opened") == 1
 
 
 @pytest.mark.parametrize("name", WRITING)
