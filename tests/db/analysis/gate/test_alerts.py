@@ -17,6 +17,7 @@ from db.analysis.history.changes import regressions, update_changes
 from db.analysis.history.histories import histories
 from db.analysis.selection import EVERYTHING
 from db.commands.check import main as check
+from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.records import make_run
 
@@ -152,3 +153,27 @@ def test_an_alert_about_a_change_in_the_other_direction_is_none_of_this_change(n
             connection.execute("UPDATE alerts SET relative_change = -relative_change")
         assert not is_known()
         assert len(raise_alerts(warehouse, found).new) == 1
+
+
+@pytest.mark.parametrize("kind", ["file", "lake"])
+def test_an_alert_stays_when_only_the_run_before_its_change_is_deleted(nights, kind, tmp_path):
+    path, runs = nights
+    if kind == "lake":
+        pytest.importorskip("duckdb_extension_ducklake")
+        path = f"ducklake:{tmp_path / 'alerts.ducklake'}"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all(runs)
+        update_changes(warehouse, METRIC)
+        raise_alerts(warehouse, regressions(warehouse, [METRIC]))
+        (before,) = list_alerts(warehouse, EVERYTHING)
+        assert before["change_point_id"] is not None
+        set_triage(warehouse, [before["alert_id"]], "noise", "a backup")
+        warehouse.remove_runs([runs[11].run_id])
+        assert verify(warehouse) == []
+        (alert,) = list_alerts(warehouse, EVERYTHING)
+        columns = ("alert_id", "triage", "note", "result_id", "change_point_id")
+        assert [alert[name] for name in columns] == [before["alert_id"], "noise", "a backup", before["result_id"], None]
+        update_changes(warehouse, METRIC)
+        assert len(raise_alerts(warehouse, regressions(warehouse, [METRIC])).known) == 1
+        warehouse.remove_runs([runs[12].run_id])
+        assert list_alerts(warehouse, EVERYTHING) == []
