@@ -252,15 +252,25 @@ def _cores(root: Path) -> set[tuple[int, int]]:
     return {(read_int(path / "physical_package_id"), read_int(path / "core_id")) for path in topologies}
 
 
+VIRTUAL_PRODUCT = re.compile(r"QEMU|KVM|VMware|VirtualBox|Virtual Machine|Bochs|Xen|dummy-virt")
+"""Products of hypervisors; the last is the board that QEMU gives Arm guests without firmware."""
+
+
 def _virtual_machine(root: Path) -> str | None:
-    """The hypervisor, from the CPU's flag, the firmware's tables or Xen's folder; None on bare metal."""
-    product = " ".join(text_or_empty(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
-    has_flag = " hypervisor" in text_or_empty(root / "proc/cpuinfo")
+    """The hypervisor, from the CPU's flag, the firmware's tables or Xen's folder; None on bare metal. Raises
+    UnreadableError without any of these, nor a board's device tree."""
+    tables = [f"sys/class/dmi/id/{name}" for name in ("sys_vendor", "product_name")]
+    product = " ".join(text_or_empty(root / name) for name in tables)
+    product = product.strip() or text_or_empty(root / "proc/device-tree/model").strip("\0")
+    cpuinfo = text_or_empty(root / "proc/cpuinfo")
+    has_flag = " hypervisor" in cpuinfo
     hypervisor = text_or_empty(root / "sys/hypervisor/type")
-    is_virtual_product = re.search(r"QEMU|KVM|VMware|VirtualBox|Virtual Machine|Bochs|Xen", product) is not None
+    is_virtual_product = VIRTUAL_PRODUCT.search(product) is not None
+    if not (product or hypervisor or re.search(r"^flags\b", cpuinfo, re.MULTILINE)):
+        raise UnreadableError(f"{NOT_SUPPORTED}: no flags in /proc/cpuinfo, and no {root / tables[0]}")
     if not (has_flag or hypervisor or is_virtual_product):
         return None
-    return product.strip() or hypervisor or "unknown hypervisor"
+    return product or hypervisor or "unknown hypervisor"
 
 
 def _container(root: Path) -> str | None:
@@ -283,14 +293,17 @@ RECLAIMABLE = frozenset({"inactive_file", "active_file", "total_inactive_file", 
 
 
 def limits(root: Path) -> Readings:
-    """cgroup_version, cgroup_cpu_quota_cores and cgroup_memory_limit_bytes; the last two are missing if unlimited. The
-    version is 2 if only the unified hierarchy is mounted, 1 if controllers have mounts of their own."""
+    """cgroup_version, cgroup_cpu_quota_cores and cgroup_memory_limit_bytes; the last two are missing if unlimited, and
+    not_supported if the groups cannot be seen. The version is 2 if only the unified hierarchy is mounted, 1 if
+    controllers have mounts of their own."""
 
     def version() -> int:
         mount = root / "sys/fs/cgroup"
         if not mount.is_dir():
             raise UnreadableError(f"{NOT_SUPPORTED}: no {mount}")
-        return 2 if (mount / "cgroup.controllers").exists() else 1
+        if (mount / "cgroup.controllers").exists():
+            return 2
+        return value_or_reason(1 if any(mount.glob("*/*")) else None, f"nothing mounted in {mount}", NOT_SUPPORTED)
 
     return gather(
         {
@@ -346,17 +359,21 @@ def controller_folders(root: Path, controller: str) -> Iterator[Path]:
     """Folders of this process's group and its ancestors, in the controller's own hierarchy and the unified one.
 
     Inside a container the path in /proc may be the host's, which is not mounted there. The root of the mount is then
-    the container's group, so it is always included.
+    the container's group, so it is always included. Raises UnreadableError if the hierarchy that has the controller is
+    not mounted: what it limits is then unknown.
     """
-    for line in read_text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
+    groups = [line.split(":", 2)[1:] for line in read_text(root / "proc/self/cgroup").splitlines()]
+    has_own = any(controller in controllers.split(",") for controllers, _ in groups)
+    for controllers, path in groups:
         if controllers and controller not in controllers.split(","):
             continue
-        mounts = [controllers, controller] if controllers else ["", "unified"]
-        mount = next((m for name in mounts if (m := root / "sys/fs/cgroup" / name).is_dir()), None)
+        mounts, mark = ([controllers, controller], "*") if controllers else (["", "unified"], "cgroup.controllers")
+        mount = next((m for name in mounts if any((m := root / "sys/fs/cgroup" / name).glob(mark))), None)
         if mount is not None:
             path_parts = [part for part in path.split("/") if part and part != ".."]
             yield from (mount.joinpath(*path_parts[:depth]) for depth in range(len(path_parts), -1, -1))
+        elif controllers or not has_own:
+            raise UnreadableError(f"{NOT_SUPPORTED}: no control groups of {controller} in {root / 'sys/fs/cgroup'}")
 
 
 def throttling(root: Path) -> dict[str, int]:

@@ -103,6 +103,25 @@ def test_virtual_machine_is_named_by_the_firmware(plant):
 
 
 @pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        ({"proc/cpuinfo": "processor : 0\nFeatures : fp asimd"}, None),
+        ({"proc/cpuinfo": "processor : 0\nflags : fpu avx"}, False),
+        ({"sys/class/dmi/id/sys_vendor": "Dell Inc."}, False),
+        ({"proc/device-tree/model": "Raspberry Pi 5 Model B\0"}, False),
+        ({"proc/device-tree/model": "linux,dummy-virt\0"}, True),
+    ],
+)
+def test_whether_a_machine_is_virtual_is_unknown_without_a_sign_of_either(plant, files, expected):
+    facts = host_facts("Linux", plant(files))
+    assert facts.values.get("is_virtual_machine") is expected
+    if expected is None:
+        assert facts.missing["is_virtual_machine"].startswith("not_supported: no flags in /proc/cpuinfo, and no ")
+        assert facts.missing["virtual_machine"] == facts.missing["is_virtual_machine"]
+
+
+@pytest.mark.parametrize(
     ("files", "kind"),
     [
         ({".dockerenv": ""}, "docker"),
@@ -256,6 +275,37 @@ def test_host_path_in_a_container_uses_the_mounted_root(plant):
         }
     )
     assert limits(root).values["cgroup_cpu_quota_cores"] == 2.0
+
+
+V1_GROUPS = "4:cpu,cpuacct:/a\n3:memory:/b\n1:name=systemd:/\n0::/c"
+UNSEEN = "not_supported: no control groups of "
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "version", "quota", "memory"),
+    [
+        ("0::/a", {}, "not_supported: no ", UNSEEN, UNSEEN),
+        ("0::/a", {"cgroup.controllers": ""}, 2, "not_applicable: ", "not_applicable: "),
+        (V1_GROUPS, {"cpu/x": "", "memory/x": ""}, 1, "not_applicable: ", "not_applicable: "),
+        (V1_GROUPS, {"systemd/x": "", "unified/cgroup.controllers": ""}, 1, UNSEEN, UNSEEN),
+        (V1_GROUPS, {"cpu,cpuacct/x": "", "unified/cgroup.controllers": ""}, 1, "not_applicable: ", UNSEEN),
+        ("1:cpu:/\n0::/c", {"cpu/x": "", "unified/c/memory.max": 5}, 1, "not_applicable: ", UNSEEN),
+        (
+            "1:cpu:/\n0::/c",
+            {"cpu/x": "", "unified/cgroup.controllers": "memory", "unified/c/memory.max": 5},
+            *(1, "not_applicable: ", 5),
+        ),
+    ],
+)
+def test_limits_of_groups_that_are_not_mounted_are_unknown(plant, groups, files, version, quota, memory):
+    root = plant({"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{name}": text for name, text in files.items()}})
+    found = limits(root)
+    for name, expected in zip(host.CGROUP_NAMES, (version, quota, memory), strict=True):
+        if isinstance(expected, str):
+            assert found.missing[name].startswith(expected)
+        else:
+            assert found.values[name] == expected
+    assert list(free_in_groups(root)) == []
 
 
 def test_missing_proc_has_a_reason(tmp_path):
