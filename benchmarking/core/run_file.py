@@ -17,8 +17,10 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
+from statistics import median
 from typing import Any, NoReturn, overload
 
 from benchmarking.core import plugins, profiles
@@ -133,7 +135,7 @@ def read_large(opened: BufferedReader, where: str) -> tuple[Run, str]:
             raise ValueError(f"{name} is not a number")
         return values
 
-    data = parse_json(rest, where, constant=next_list)
+    data = parse_json(rest, where, constant=next_list, objects=partial(_object, where))
     # The samples by the index of their result and that in it; in the data, an empty list takes their place.
     taken: dict[tuple[int, int], Any] = {}
     results = data.get("results") if isinstance(data, dict) else None
@@ -309,7 +311,8 @@ def read_file(path: Path) -> RunFile | ProfileFile:
     with open_regular(path) as opened:
         content = opened.read(LARGE_BYTES + 1)
         if len(content) <= LARGE_BYTES:
-            data, sha256 = parse_json(content, str(path)), hashlib.sha256(content).hexdigest()
+            data = parse_json(content, str(path), objects=partial(_object, str(path)))
+            sha256 = hashlib.sha256(content).hexdigest()
             if isinstance(data, dict) and data.get("format") == profiles.FORMAT:
                 return ProfileFile(path=path, sha256=sha256, profile=profiles.profile_from_json(data, str(path)))
             run = run_from_json(data, str(path))
@@ -319,11 +322,30 @@ def read_file(path: Path) -> RunFile | ProfileFile:
             run, sha256 = read_large(opened, str(path))
     for problem in faults(run):
         raise FormatError(f"{path}: {problem}")
+    results = tuple(replace(result, result_id=_plain_id(result.result_id)) for result in run.results)
+    run = replace(run, run_id=_plain_id(run.run_id), session_id=_plain_id(run.session_id), results=results)
     return RunFile(path=path, sha256=sha256, run=run)
 
 
+def _object(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The JSON object of these pairs. Raises FormatError for a repeated name, of whose values one would be dropped."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        problem = next(_duplicates((name for name, _ in pairs), "{!r} occurs {} times in one object"))
+        raise FormatError(f"{where}: {problem}")
+    return found
+
+
+def _plain_id(given: str) -> str:
+    """A UUID as this program writes it, in lower case, by which selections find it; other ids as they are."""
+    return given.lower() if UUID.fullmatch(given) else given
+
+
+UUID = re.compile("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 TIMED_SAMPLES = ("measure", "latency_wall")
 """Phase and metric of the samples that a result counts as its iterations."""
+ROUNDING = 1e-6
+"""Share by which a median may differ from that of its samples."""
 
 
 def faults(run: Run) -> Iterator[str]:
@@ -335,11 +357,16 @@ def faults(run: Run) -> Iterator[str]:
     if run.origin is None and not run.is_load:  # runtimes of other tools and servers may have any name
         yield from _unknown_name("cell.runtime", run.cell.runtime, plugins.RUNTIMES)
         yield from _unknown_name("hardware.device.type", run.hardware.device.type, plugins.DEVICES)
+        measured = (result.point.label for result in run.results if result.status == "ok")
+        yield from _duplicates(measured, "results: the point {!r} occurs {} times")
     if run.origin is None and run.finished_at is None:
         yield "finished_at: missing, although no other tool measured the run"
     for index, result in enumerate(run.results):
         for problem in _result_faults(result, is_foreign=run.origin is not None):
             yield f"results[{index}]: {problem}"
+        if run.origin is None and not run.is_load:
+            for problem in _median_faults(result):
+                yield f"results[{index}]: {problem}"
 
 
 def _unknown_name(field: str, name: str, package: str) -> Iterator[str]:
@@ -380,3 +407,15 @@ def _result_faults(result: Result, *, is_foreign: bool) -> Iterator[str]:
             yield f"iterations: {result.iterations}, but {sum(timed.values())} samples of latency_wall"
         if is_ok and result.launches != len(timed):
             yield f"launches: {result.launches}, but samples of {len(timed)}"
+
+
+def _median_faults(result: Result) -> Iterator[str]:
+    """Whether its median latency is not between the least and the greatest of its launches' medians."""
+    found = result.metrics.get("latency_median_ms")
+    timed = [one.values for one in result.samples if (one.phase, one.metric) == TIMED_SAMPLES and len(one.values)]
+    if found is None or not timed:
+        return
+    medians = [values.median if isinstance(values, LargeSamples) else median(values) for values in timed]
+    low, high = min(medians), max(medians)
+    if not low * (1 - ROUNDING) <= found <= high * (1 + ROUNDING):
+        yield f"metrics: latency_median_ms is {found:.6g}, but the medians of its samples are {low:.6g} to {high:.6g}"

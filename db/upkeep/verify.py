@@ -19,6 +19,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Precision, canonical_hash
+from benchmarking.core.run_file import ROUNDING
 from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.untrusted.input_files import unpacked_digest
@@ -45,7 +46,7 @@ class Finding:
     """A fault."""
 
     kind: str
-    """damage, schema, orphan, duplicate, raw_count, raw_statistics, missing_value, series, change_point, axes,
+    """damage, schema, orphan, duplicate, raw_count, raw_statistics, time, missing_value, series, change_point, axes,
     calibration, profile, heads, name, hash, checksum, json."""
     subject: str
     """The faulty table or row."""
@@ -316,6 +317,37 @@ WHERE problem IS NOT NULL
 ORDER BY ALL
 """
 
+MEASURED_HERE = "origin_format IS NULL AND (runtime_mode->>'loop') IS NULL"
+
+MEDIANS = f"""
+WITH launches AS (
+    SELECT result_id, min(median) AS low, max(median) AS high FROM raw_benchmark_data
+    WHERE phase = 'measure' AND metric = 'latency_wall' GROUP BY result_id
+)
+SELECT result_id AS subject, format(
+    'result {{}}: latency_median_ms is {{:.6g}}, but the medians of its samples are {{:.6g}} to {{:.6g}}',
+    result_id, latency_median_ms, low, high
+) AS problem
+FROM benchmark_results JOIN benchmark_runs USING (run_id) JOIN launches USING (result_id)
+WHERE {MEASURED_HERE} AND latency_median_ms NOT BETWEEN low * (1 - {ROUNDING}) AND high * (1 + {ROUNDING})
+ORDER BY ALL
+"""
+
+POINTS = f"""
+SELECT run_id AS subject, format('run {{}} has {{}} results of the series {{}}', run_id, count(*), series_id) AS problem
+FROM benchmark_results r JOIN benchmark_runs USING (run_id)
+WHERE {MEASURED_HERE} AND r.status = 'ok' GROUP BY run_id, series_id HAVING count(*) > 1 ORDER BY ALL
+"""
+
+TIMES = """
+SELECT run_id AS subject,
+    format('run {} ended at {}, before its start at {}', run_id, finished_at, started_at) AS problem
+FROM benchmark_runs
+WHERE origin_format IS NULL AND finished_at < started_at - INTERVAL 1 DAY  -- clocks are set back during runs
+    AND run_id NOT IN (SELECT run_id FROM benchmark_results WHERE list_contains(doubts, 'clock_set_back'))
+ORDER BY ALL
+"""
+
 MISSING_VALUES = """
 SELECT result_id AS subject, 'result ' || result_id || ': ' || unnest(list_filter([
     CASE WHEN is_own AND (warmup_iterations IS NULL OR finished_at IS NULL)
@@ -396,7 +428,6 @@ ORDER BY a.series_id
 """
 
 
-MEASURED_HERE = "origin_format IS NULL AND (runtime_mode->>'loop') IS NULL"
 NAMES = """
 SELECT {column} AS name, count(*) AS runs FROM benchmark_runs JOIN hardware_info USING (hardware_id)
 WHERE {which} AND {column} NOT IN (SELECT unnest(?)) GROUP BY ALL ORDER BY ALL
@@ -452,6 +483,9 @@ CHECKS: tuple[tuple[str, str], ...] = (
     *(("duplicate", _duplicates(*key)) for key in KEYS),
     ("raw_count", RAW_COUNTS),
     ("raw_statistics", RAW_STATISTICS),
+    ("raw_statistics", MEDIANS),
+    ("duplicate", POINTS),
+    ("time", TIMES),
     ("missing_value", MISSING_VALUES),
     ("series", SERIES),
     ("series", ALIASES),

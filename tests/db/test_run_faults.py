@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -48,7 +49,7 @@ FIELDS = {
     "samples-1e308": ("results.0.samples.0.values", [1e308] * 3, "values[0]: expected a number from -1e+300 to 1e+300"),
     "samples-int": ("results.0.samples.0.values", [10**299] * 2 + [10**301], "an integer of 302 digits"),
     "samples-text": ("results.0.samples.0.values", [1.0, "x", 2.0], "values[1]: expected a number, found"),
-    "samples-negative": ("results.0.samples.0.values", [1.0, -2.0, 3.0], "latency_wall is -2.0, which cannot be"),
+    "samples-negative": ("results.0.samples.0.values", [8.0, -2.0, 9.0], "latency_wall is -2.0, which cannot be"),
     "sum": ("results.0.metrics", {"a": 1e308, "b": 1e308}, "metrics.a: expected a number from -1e+300 to 1e+300"),
     "stages": ("loads.0.stages_s", {"spawn": 1e308, "import": 1e308}, "stages_s.spawn: expected a number from"),
     "axis": ("results.0.point.axes", {"image_size": 3e9}, "image_size is 3000000000.0, expected a whole number"),
@@ -74,6 +75,11 @@ FIELDS = {
     ),
     "runtime": ("cell.runtime", "rocket", "cell.runtime: 'rocket' is unknown: expected one of "),
     "device": ("hardware.device.type", "abacus", "hardware.device.type: 'abacus' is unknown: expected one of "),
+    "median": (
+        "results.0.metrics.latency_median_ms",
+        123_456.0,
+        "metrics: latency_median_ms is 123456, but the medians of its samples are ",
+    ),
     "time": ("started_at", "2026-02-30T00:00:00Z", "started_at: expected a time in ISO 8601"),
     "missing": ("run_id", KeyError, "missing field 'run_id'"),
 }
@@ -91,6 +97,11 @@ TEXTS = {
     "surrogate": (b'"host":"', rb'"host":"\ud800', r"half of a surrogate pair (\ud800)"),
     "surrogate-key": (b'"tags":{', rb'"tags":{"\udfff":"a",', r"half of a surrogate pair (\udfff)"),
     "truncated": (b'"origin":null}', b"", "not JSON, or truncated"),
+    "repeated": (
+        b'"started_at":"2026-01-02T03:04:05Z"',
+        b'"started_at":"","started_at":""',
+        "occurs 2 times in one obj",
+    ),
 }
 PLACES = {
     "empty": "not JSON, or truncated",
@@ -99,6 +110,7 @@ PLACES = {
     "device-file": "not a regular file",
     "doubled": "samples: launch 0, measure latency_wall occurs 2 times",
     "same-ids": "results: result_id ",
+    "same-points": "results: the point 'b1 s32' occurs 2 times",
     "stored-id": " is already stored as part of run ",
 }
 
@@ -126,6 +138,8 @@ def ingested(tmp_path_factory):
     samples = result["samples"] * 2
     (folder / "doubled.json").write_text(json.dumps({**data, "results": [{**result, "samples": samples}]}))
     (folder / "same-ids.json").write_text(json.dumps({**data, "results": [result, result]}))
+    twice = [result, {**result, "result_id": "another"}]
+    (folder / "same-points.json").write_text(json.dumps({**data, "results": twice}))
     (folder / "0-good.json").write_text(dumps(good))
     (folder / "stored-id.json").write_text(json.dumps({**data, "run_id": "another"}))
     (folder / "z-good.json").write_text(dumps(make_run(**ONE)))
@@ -164,6 +178,20 @@ def test_a_run_file_given_by_name_that_is_a_pipe_is_refused_at_once(tmp_path, ca
     os.mkfifo(tmp_path / "pipe.json")
     assert main(["--ingest", str(tmp_path / "pipe.json"), "--db-path", str(tmp_path / "a.duckdb"), "--quiet"]) == 1
     assert "pipe.json: not a regular file" in capsys.readouterr().err
+
+
+def test_ids_in_capitals_are_those_of_the_same_run(tmp_path, warehouse, make_run):
+    run = make_run(**ONE)
+    (result,) = run.results
+    capitals = replace(run, run_id=run.run_id.upper(), results=(replace(result, result_id=result.result_id.upper()),))
+    files = [tmp_path / "as_written.json", tmp_path / "capitals.json"]
+    for path, one in zip(files, (run, capitals), strict=True):
+        path.write_text(dumps(one))
+    assert load_files(warehouse, files[1:]).loaded == (files[1],)
+    assert load_files(warehouse, files).present == tuple(files)
+    assert warehouse.query("SELECT run_id, result_id FROM benchmark_results").dicts() == [
+        {"run_id": run.run_id, "result_id": result.result_id}
+    ]
 
 
 def leaves(value, path=()):

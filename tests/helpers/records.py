@@ -7,6 +7,7 @@ import math
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from benchmarking.core.profiles import Breakdown, CallProfile, ModuleTime, OperatorTime, Profile
@@ -227,6 +228,10 @@ def out_of_memory(point: Point) -> Result:
     )
 
 
+def ten_minutes_after(started_at: str) -> str:
+    return (datetime.fromisoformat(started_at) + timedelta(minutes=10)).isoformat().replace("+00:00", "Z")
+
+
 def make_run(
     *,
     model_id: str = "bert-base-uncased",
@@ -267,7 +272,7 @@ def make_run(
         "session_id": str(uuid.uuid4()),
         "status": "failed" if with_failed else "ok",
         "started_at": started_at,
-        "finished_at": "2026-01-02T03:14:05Z",
+        "finished_at": ten_minutes_after(started_at),
         "cell": Cell(
             workload=make_workload(model_id, family),
             device=found,

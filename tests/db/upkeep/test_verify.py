@@ -87,6 +87,21 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
             "raw_count",
             "90 iterations in 3 launches, but 60 raw samples in 2",
         ),
+        (
+            "UPDATE benchmark_results SET latency_median_ms = 123456",
+            "raw_statistics",
+            "latency_median_ms is 123456, but the medians of its samples are ",
+        ),
+        (
+            "UPDATE benchmark_results SET series_id = (SELECT min(series_id) FROM series)",
+            "duplicate",
+            " has 4 results of the series ",
+        ),
+        (
+            "UPDATE benchmark_runs SET finished_at = started_at - INTERVAL 6 YEAR",
+            "time",
+            "ended at 2020-01-02 03:04:05, before its start at 2026-01-02 03:04:05",
+        ),
         ("UPDATE raw_benchmark_data SET samples = samples[2:]", "raw_count", "but 87 raw samples in 3"),
         (
             "UPDATE benchmark_results SET iterations = 5 WHERE status = 'failed'",
@@ -206,6 +221,14 @@ def test_one_fault_is_reported_once(filled):
     assert (count.kind, launch.kind) == ("raw_count", "raw_statistics")
     assert count.problem.endswith("90 iterations in 3 launches, but 89 raw samples in 3")
     assert launch.problem.endswith("launch 0, measure latency_wall are 29, but sample_count is 30")
+
+
+def test_a_clock_that_was_set_back_during_the_run_is_no_fault(filled):
+    back = "finished_at = started_at - INTERVAL 6 YEAR"
+    filled.query(f"UPDATE benchmark_runs SET {back}; UPDATE benchmark_results SET doubts = ['clock_set_back']")
+    assert "time" not in kinds(filled)
+    filled.query("UPDATE benchmark_results SET doubts = []")
+    assert "time" in kinds(filled)
 
 
 def test_changed_run_files_are_findings_and_missing_ones_are_not(warehouse, spool_run):
