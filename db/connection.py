@@ -30,6 +30,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.temporary import held_folder, temporary_name
 
 if TYPE_CHECKING:
@@ -480,16 +481,26 @@ def translate_errors(path: str, waited_s: float = 0.0) -> Iterator[None]:
         while isinstance(first.__context__, duckdb.Error):  # not the error of a ROLLBACK that failed
             first = first.__context__
         if NO_UTF8.search(str(first)):
-            raise UsageError(NOT_UNICODE) from error
+            raise _not_unicode(path) from error
         raise storage_error(str(first), path, waited_s) from error
     except RuntimeError as error:
         if str(error) == INTERRUPTED:
             raise KeyboardInterrupt from error
         if NO_UTF8.search(str(error)):
-            raise UsageError(NOT_UNICODE) from error
+            raise _not_unicode(path) from error
         raise
     except UnicodeEncodeError as error:
-        raise UsageError(NOT_UNICODE) from error
+        raise _not_unicode(path) from error
+
+
+def _not_unicode(path: str) -> UsageError:
+    """The error about a text without UTF-8: the database's path, or a bound one."""
+    from benchmarking.core.untrusted.redaction import readable
+
+    place = path if path == MEMORY or is_lake(path) else os.path.abspath(path)
+    if place == readable(place):
+        return UsageError(NOT_UNICODE)
+    return UsageError(f"{readable(place)}: its path has bytes that are not UTF-8, which DuckDB cannot open: move it")
 
 
 def file_id(path: str) -> tuple[int, int] | None:

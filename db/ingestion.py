@@ -23,7 +23,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Run
 from benchmarking.core.run_file import ProfileFile, RunFile, large_samples, read_file
-from benchmarking.core.untrusted.redaction import redacted
+from benchmarking.core.untrusted.redaction import readable, redacted
 from db import rows, run_records
 from db.conflicts import conflicts, conflicts_text
 from db.connection import Connection, literal
@@ -316,7 +316,7 @@ class Loaded:
 
 def store(warehouse: Warehouse, file: RunFile | ProfileFile) -> bool:
     """Store the run or profile of a file; False if it is stored already. Raises like `Warehouse.ingest`."""
-    source = str(file.path.resolve())
+    source = readable(str(file.path.resolve()))
     if isinstance(file, RunFile) and not file.run.provenance.host:  # anonymous: its place names the user
         source = redacted(source, anonymous=True)
     if isinstance(file, ProfileFile):

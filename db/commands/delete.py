@@ -137,8 +137,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
-    """Move a run's file to the folder .trash beside it, unless it is gone or has another content by now. Returns its
-    `path`, and its new one (`trash`) or why it could not be moved (`problem`).
+    """Move a run's file to the folder .trash beside it, unless it is there, is gone or has another content by now.
+    Returns its `path`, and its new one (`trash`) or why it could not be moved (`problem`).
 
     `beside`: the database's folder. Its own copy of the file counts, not that at the place from which both were copied.
     """
@@ -156,6 +156,8 @@ def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
         if path is None:
             return {**kept, "problem": "its content is not that of the deleted run: left in place"}
         kept["path"] = str(path)
+        if path.parent.name == TRASH:  # loaded from there
+            return kept
         folder = path.parent / TRASH
         folder.mkdir(exist_ok=True)
         # Linked, then unlinked: a rename would replace a file that another command has just put there.

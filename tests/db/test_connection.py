@@ -1,10 +1,13 @@
 """DuckDB's messages, as each platform words them."""
 
+import os
+
 import duckdb
 import pytest
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
 from db.connection import InvalidatedError, confined, is_locked, roll_back, storage_error, translate_errors
+from db.warehouse import Warehouse
 
 POSIX = (
     'IO Error: Could not set lock on file "/tmp/a.duckdb": Conflicting lock is held in /usr/bin/python3.11 (PID 5229). '
@@ -61,6 +64,14 @@ def test_an_invalidated_connection_is_not_closed(tmp_path):
     with pytest.raises(duckdb.FatalException) as caught:
         connection.execute("SELECT 1")
     assert isinstance(storage_error(str(caught.value), "own.duckdb"), InvalidatedError)
+
+
+def test_a_database_in_a_folder_whose_name_is_not_utf8_is_named(tmp_path, monkeypatch):
+    folder = tmp_path / os.fsdecode(b"m\xff")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(UsageError, match=r"m\\xff/a.duckdb: its path has bytes that are not UTF-8"):
+        Warehouse.open("a.duckdb")
 
 
 @pytest.mark.parametrize(("sql", "parameters"), [("SELECT ?", ["\udcff"]), ("SELECT $x", {"x\udcff": 1, "x": 1})])

@@ -180,6 +180,17 @@ def test_a_run_file_given_by_name_that_is_a_pipe_is_refused_at_once(tmp_path, ca
     assert "pipe.json: not a regular file" in capsys.readouterr().err
 
 
+def test_a_run_file_in_a_folder_whose_name_is_not_utf8_is_stored_and_found_again(tmp_path, warehouse, make_run):
+    path = tmp_path / os.fsdecode(b"m\xff") / "run.json"
+    path.parent.mkdir()
+    path.write_text(dumps(make_run(**ONE)))
+    assert load_files(warehouse, [path]).loaded == (path,)
+    assert warehouse.query("SELECT source FROM benchmark_runs").dicts() == [{"source": f"{tmp_path}/m\\xff/run.json"}]
+    assert verify(warehouse) == []
+    path.write_text("{}")
+    assert [finding.kind for finding in verify(warehouse)] == ["checksum"]
+
+
 def test_ids_in_capitals_are_those_of_the_same_run(tmp_path, warehouse, make_run):
     run = make_run(**ONE)
     (result,) = run.results

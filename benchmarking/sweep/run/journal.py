@@ -182,14 +182,19 @@ def repair(path: Path, lines: int) -> Path | None:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write or replace a file atomically. Raises OSError."""
+    """Write or replace a file atomically. Raises OSError, and leaves no draft then."""
     temporary = path.with_name(f".{path.name}.tmp")
     with locked_file(temporary) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-        if os.name != "nt":
-            temporary.replace(path)  # under its lock
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            if os.name != "nt":
+                temporary.replace(path)  # under its lock
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
     if os.name == "nt":
         temporary.replace(path)
     sync_folder(path.parent)

@@ -32,7 +32,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import FORMAT, Json, Precision, Result, Run, canonical_hash
 from benchmarking.core.run_file import large_samples
-from benchmarking.core.untrusted.redaction import known_secrets, redacted_record, without_secrets
+from benchmarking.core.untrusted.redaction import known_secrets, readable, redacted_record, without_secrets
 from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso
 from db.importers.support.files import STDIN, NoResultsError, importers_for, read_file, recognising
 from db.ingestion import FileRuns
@@ -369,7 +369,7 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
         return Imported(path=path, state=state, format=names, reason=str(first)), None
     for name, problem in errors.items():
         file.leave_out(name, str(problem).removeprefix(f"{path}: "))
-    source = STDIN if path == Path("-") else str(path.resolve())
+    source = STDIN if path == Path("-") else readable(str(path.resolve()))
     results = [result for run in runs for result in run.results]
     outcome = Imported(
         path=file.path,

@@ -130,6 +130,8 @@ def test_the_file_of_a_measured_run_goes_to_the_trash_and_can_be_loaded_again(da
     assert rows(database) == []
     setup(["--ingest", str(folder / ".trash"), "--db-path", str(database)])
     assert len(rows(database)) == 1
+    assert run(delete, database, "sql:TRUE", "--yes") == 0
+    assert [path.name for path in (folder / ".trash").iterdir()] == ["one.json"], "it stays there"
 
 
 @pytest.mark.parametrize("command", ["copytree", "move"])

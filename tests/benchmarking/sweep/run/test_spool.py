@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -11,7 +12,7 @@ from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import LaunchLoad, Measurement, Point, Samples, run_from_json
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.run import spool
+from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.spool import PartialRun
 
 POINT = Point(batch_size=1, sequence_length=32)
@@ -111,3 +112,13 @@ def test_a_file_instead_of_the_output_folder_is_one_clear_error(tmp_path):
 def test_a_full_disk_is_one_clear_error():
     with pytest.raises(StorageError, match="No space left on device: it holds everything measured so far"):
         PartialRun(spool.Path("/dev/full")).append(LOAD)
+
+
+def test_a_run_file_that_does_not_fit_on_the_disk_leaves_no_draft(tmp_path, monkeypatch):
+    def refuse(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        journal.replace(tmp_path / "a.json", "{}")
+    assert list(tmp_path.iterdir()) == []
