@@ -232,6 +232,10 @@ PREFIXES = [
 KEY = "local-4f1c9d27"
 UUID = "3fa85f64-5717-4562-b3fc-2c963f66afa6"
 FURTHER = [
+    # in the free text of a server's error
+    ("401: key=abcd1234EFGH5678 is not allowed", "abcd1234EFGH5678"),
+    ("invalid request (key=6f1c2d3e4b5a69788796a5b4c3d2e1f0, model=x)", "6f1c2d3e4b5a69788796a5b4c3d2e1f0"),
+    ("the secret is abcd1234efgh5678", "abcd1234efgh5678"),
     # by value, in encodings
     ("hex dump: " + KEY.encode().hex(), KEY.encode().hex()),
     ("HEX " + KEY.encode().hex().upper(), KEY.encode().hex().upper()),
@@ -663,6 +667,11 @@ HARMLESS = [
     "rnd_uniform_init_kernel_values",
     "the first token is Qwen2.5-7B's",
     "my api key is missing",
+    "the secret is not a number of 16 digits",
+    "sort key=latency_p99_over_launches1",
+    "missing key=layers12attention",
+    "prefix cache key=6f1c2d3e4b5a69788796a5b4c3d2e1f0",
+    "key=1234567890123456",
     "password for ann is required",
     "the token was: None",
     "vault login required",

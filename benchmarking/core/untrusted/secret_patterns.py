@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 from benchmarking.core.untrusted.redaction import (
     LEFT_OUT,
     MIN_KNOWN,
+    NO_SECRET_KEYS,
     NO_SECRET_TOKENS,
     PLAIN_VALUE,
     SEVERAL,
@@ -169,7 +170,7 @@ LOGIN_CALL = re.compile(
 """A user and a password in a call: auth=("ann", "..."), HTTPBasicAuth("ann", "...")."""
 SENTENCE = re.compile(
     r"""(?xi)(?P<sign>(?<![\w-])
-    (?P<name>(?:api|access|secret|private|signing)[ _-]?key|token|passw(?:or)?d|pwd|passphrase)
+    (?P<name>(?:api|access|secret|private|signing)[ _-]?key|secret|token|passw(?:or)?d|pwd|passphrase)
     \ (?:(?:is|was)\ ?:? | (?:for|of)\ [\w.@-]{1,60}(?::|\ (?:is|was):?))\ ["']?)
     (?P<value>(?=[^\s,;"']{0,100}\d)(?=[^\s,;"']{0,100}[A-Za-z])[\w~.+/=@!$%&*^?-]{8,200})"""
 )
@@ -182,6 +183,8 @@ SHORT_NAME = re.compile(
     r"(?P<sign>(?:[?&]|(?<!\S)--)key=|[?&]code_verifier=|;(?i:jsessionid|phpsessid)=)(?P<value>(?=[\w.-]{0,200}\d)[\w.-]{12,})"
 )
 """Parameters and a flag whose names alone are no names of secrets."""
+BARE_KEY = re.compile(r"(?P<sign>(?<![\w.-])key=)(?P<value>(?=[A-Za-z]*\d+[A-Za-z]+\d)[A-Za-z0-9]{16,200})(?![\w.-])")
+"""A random text after "key=" in the error of a server; not the name of a metric or a file."""
 SQL = re.compile(
     rf"""(?xs)\b(?P<sign>(?:SECRET|PASSWORD|KEY_ID|SESSION_TOKEN|CONNECTION_STRING|(?i:IDENTIFIED\ BY))\s{{1,4}})
     (?P<value>{QUOTED})"""
@@ -242,7 +245,7 @@ def without_secrets(text: str, known: Known) -> str:
     if '"kty"' in text or "<RSAKeyValue>" in text:
         text = KEY_PART.sub(_without_value, text)
     if "=" in text:
-        text = SHORT_NAME.sub(_without_value, text)
+        text = BARE_KEY.sub(_without_bare_key, SHORT_NAME.sub(_without_value, text))
     if " is " in text or " was" in text or " for " in text or " of " in text:
         text = SENTENCE.sub(_without_told_value, text)
     has_logins = any(word in text for word in LOGIN_WORDS) or PASSWORD_FILE_LINE.search(text) is not None
@@ -379,6 +382,11 @@ def _without_told_value(found: re.Match[str]) -> str:
     before = (words_of(found.string[max(0, found.start() - MAX_BEFORE) : found.start()]) or [""])[-1]
     is_no_secret = found["name"].lower() == "token" and before in NO_SECRET_TOKENS
     return found[0] if is_no_secret or _is_special(found["value"]) else _without_value(found)
+
+
+def _without_bare_key(found: re.Match[str]) -> str:
+    before = (words_of(found.string[max(0, found.start() - MAX_BEFORE) : found.start()]) or [""])[-1]
+    return found[0] if before in NO_SECRET_KEYS else _without_value(found)
 
 
 def _without_flag(found: re.Match[str]) -> str:
