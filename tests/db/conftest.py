@@ -15,7 +15,7 @@ import pytest
 from benchmarking.core.records import Provenance, Run, Samples, dumps
 from db.warehouse import Warehouse
 from tests.helpers import databases
-from tests.helpers.records import RunMaker
+from tests.helpers.records import RunMaker, with_own_median
 
 
 @pytest.fixture
@@ -126,6 +126,6 @@ def generated(make_run: RunMaker) -> RunMaker:
                 ("time_per_output_token", (2.0, 5.0)),
             )
         )
-        return replace(run, results=(replace(result, samples=samples, iterations=4),))
+        return replace(run, results=(with_own_median(replace(result, samples=samples, iterations=4)),))
 
     return make

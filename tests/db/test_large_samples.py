@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from array import array
+from statistics import median
 
 import numpy as np
 import pytest
@@ -170,7 +171,11 @@ def long_run(make_run, path, megabytes):
     samples = tuple(dataclasses.replace(one, launch=launch) for launch in range(launches))
     rounds = count // len(numbers)
     result = dataclasses.replace(
-        result, launches=launches, iterations=launches * rounds * len(numbers), samples=samples
+        result,
+        launches=launches,
+        iterations=launches * rounds * len(numbers),
+        samples=samples,
+        metrics={**result.metrics, "latency_median_ms": median(numbers)},
     )
     text = ",".join(map(repr, numbers))
     head, *others = dumps(dataclasses.replace(run, results=(result,))).split('"values":[')

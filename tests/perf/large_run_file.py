@@ -8,6 +8,7 @@ files below 16 MB are: the figures to compare with.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -85,8 +86,11 @@ def results(size_bytes: int) -> Iterator[str]:
     )
     made = dataclasses.replace(made, samples=samples, launches=LAUNCHES, iterations=LAUNCHES * SAMPLES)
     text = dumps(made)
-    while size_bytes > 0:
-        yield text.replace(made.result_id, uuid7())
+    for number in itertools.count(1):
+        if size_bytes <= 0:
+            return
+        point = dataclasses.replace(made.point, batch_size=number)
+        yield text.replace(made.result_id, uuid7()).replace(dumps(made.point), dumps(point))
         size_bytes -= len(text)
 
 
