@@ -83,6 +83,7 @@ TEMPLATE_NAMES = {
     "dates": "conditions on columns of ours",
     "metric": "a column of core/metrics.py",
     "value": "an expression of core/metrics.py",
+    "of_metric(metric)": "the same, and a comparison",
     "column": "a column of ours",
     "columns": "columns of ours",
     "newest": "columns of ours",
@@ -192,7 +193,7 @@ def test_a_name_that_may_be_foreign_is_found(code, expected):
 
 def test_templates_of_statements_are_filled_with_names_of_ours():
     filled = {
-        keyword.arg
+        keyword.arg or ast.unparse(keyword.value)
         for _, tree in trees("db", ".format(")
         for call in ast.walk(tree)
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "format"

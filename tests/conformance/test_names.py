@@ -38,8 +38,7 @@ HOMONYMS = {
     "benchmarking/core/model_contracts.py": {"encoder-decoder": "a kind of bundle of graphs"},
     "benchmarking/core/provenance.py": {
         "bench": "the source of a workload",
-        "onnxruntime": "a package",
-        "openvino": "a package",
+        **dict.fromkeys(("ctranslate2", "mlx", "onnxruntime", "openvino", "openvino-genai", "tensorrt"), "a package"),
     },
     "benchmarking/core/records.py": {"bench": "the source of a workload"},
     "benchmarking/core/scenario_file.py": {"bench": "the source of a workload", "cuda": "a version of software"},

@@ -167,11 +167,11 @@ WHERE ({", ".join(CELL)}) IN (
     )
     AND time <= $until AND run_id NOT IN (SELECT unnest($compared))
 """
-SESSION_VALUES = """
-SELECT series_id AS own_id, run_id, result_id, {value} AS value
-FROM {source}
-WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {value} > 0
-    AND validity IN {fit}
+SESSION_VALUES = f"""
+SELECT series_id AS own_id, run_id, result_id, {{value}} AS value
+FROM {{source}}
+WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)) AND status = 'ok' AND {{value}} > 0
+    AND validity IN {FIT}
 """
 """Reads few columns, and only one table if it has the metric, since there are many results."""
 WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
@@ -452,7 +452,7 @@ def _add_values(
         return
     runs_by_id = {run["run_id"]: run for run in runs}
     source = WITH_LOADS if metric.source == "load_time" else "benchmark_results"
-    sql = SESSION_VALUES.format(value=judged_value(metric), source=source, fit=FIT)
+    sql = SESSION_VALUES.format(value=judged_value(metric), source=source)
     parameters = {"runs": list(runs_by_id), "members": list(canonical)}
     for row in warehouse.query(sql, parameters).dicts():
         run = runs_by_id[row["run_id"]]

@@ -39,7 +39,6 @@ from benchmarking.core.profiles import (
     classify_modules,
 )
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.torch_gpu import TORCH_TYPE
 from benchmarking.runtimes.support.torch import trace
 from benchmarking.runtimes.support.torch.counting import count_work, has_failed
 from benchmarking.runtimes.support.torch.trace import CALL, MARK, CallTrace
@@ -55,8 +54,6 @@ GRAPHS = ("graph_count", "graph_break_count", "recompile_count")
 """Numbers of a compiled call, reported by its operation."""
 ON_DEVICE = ("kernel_launches", "device_busy_ms", "device_idle_ms", "largest_gap_ms")
 """Numbers of a call with kernels on an accelerator."""
-ACTIVITIES = {TORCH_TYPE: "CUDA", "xpu": "XPU"}
-"""torch's device type -> the activity of torch's profiler that records its kernels."""
 UNSEEN = f"{NOT_SUPPORTED}: torch's profiler does not see this device's kernels"
 
 
@@ -78,9 +75,10 @@ class TorchProfiler(CallProfiler):
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
-        device = _device_of(self._model)
-        if device in ACTIVITIES:
-            activities.append(getattr(ProfilerActivity, ACTIVITIES[device]))
+        # The activity that records a device's kernels has its name; of some devices, such as mps, there is none.
+        own = getattr(ProfilerActivity, _device_of(self._model).upper(), ProfilerActivity.CPU)
+        if own not in activities:
+            activities.append(own)
         self._operation.reset()
         self._synchronize()
         with ExitStack() as inside:
