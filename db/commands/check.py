@@ -1,12 +1,12 @@
 """Gates CI: judges the newest results against the earlier runs of their series.
 
 Each result is compared with a prediction interval of its series since the last confirmed change point (at least 10
-runs, at most the last 60). A result has regressed if it is more than 2 % worse, and outside an interval that at most 5
-% of the checks leave if nothing has changed, and 9 % with fewer than 20 runs. With --confirm, regressions are measured
+runs, at most the last 60). A result has regressed if it is more than 2 % worse, and outside an interval that at most
+5 % of the checks leave if nothing has changed (9 % with fewer than 20 runs). With --confirm, regressions are measured
 again in a fresh session and count only if they show up there too. Each regression is stored as an alert (benchhouse
-alert list), once per range of commits; new alerts are sent as JSON to $BENCHHOUSE_WEBHOOK_URL if it is set.
+alert list), once per range of commits; new alerts go as JSON to $BENCHHOUSE_WEBHOOK_URL if it is set.
 
-With fewer runs, gate with benchhouse ab A B --fail-on slower, which measures both sides and needs no history.
+Without such a history, gate with benchhouse ab A B --fail-on slower.
 """
 
 from __future__ import annotations
