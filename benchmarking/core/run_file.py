@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from statistics import median
 from typing import Any, NoReturn, overload
 
 from benchmarking.core import plugins, profiles
@@ -344,8 +343,6 @@ def _plain_id(given: str) -> str:
 UUID = re.compile("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 TIMED_SAMPLES = ("measure", "latency_wall")
 """Phase and metric of the samples that a result counts as its iterations."""
-ROUNDING = 1e-3
-"""Share by which a median may differ from that of its samples."""
 
 
 def faults(run: Run) -> Iterator[str]:
@@ -364,9 +361,6 @@ def faults(run: Run) -> Iterator[str]:
     for index, result in enumerate(run.results):
         for problem in _result_faults(result, is_foreign=run.origin is not None):
             yield f"results[{index}]: {problem}"
-        if run.origin is None and not run.is_load:
-            for problem in _median_faults(result):
-                yield f"results[{index}]: {problem}"
 
 
 def _unknown_name(field: str, name: str, package: str) -> Iterator[str]:
@@ -407,15 +401,3 @@ def _result_faults(result: Result, *, is_foreign: bool) -> Iterator[str]:
             yield f"iterations: {result.iterations}, but {sum(timed.values())} samples of latency_wall"
         if is_ok and result.launches != len(timed):
             yield f"launches: {result.launches}, but samples of {len(timed)}"
-
-
-def _median_faults(result: Result) -> Iterator[str]:
-    """Whether its median latency is not between the least and the greatest of its launches' medians."""
-    found = result.metrics.get("latency_median_ms")
-    timed = [one.values for one in result.samples if (one.phase, one.metric) == TIMED_SAMPLES and len(one.values)]
-    if found is None or not timed:
-        return
-    medians = [values.median if isinstance(values, LargeSamples) else median(values) for values in timed]
-    low, high = min(medians), max(medians)
-    if not low * (1 - ROUNDING) <= found <= high * (1 + ROUNDING):
-        yield f"metrics: latency_median_ms is {found:.6g}, but the medians of its samples are {low:.6g} to {high:.6g}"

@@ -19,7 +19,6 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Precision, canonical_hash
-from benchmarking.core.run_file import ROUNDING
 from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.untrusted.input_files import unpacked_digest
@@ -46,8 +45,8 @@ class Finding:
     """A fault."""
 
     kind: str
-    """damage, schema, orphan, duplicate, raw_count, raw_statistics, time, missing_value, series, change_point, axes,
-    calibration, profile, heads, name, hash, checksum, json."""
+    """damage, schema, orphan, duplicate, point, raw_count, raw_statistics, time, missing_value, series, change_point,
+    axes, calibration, profile, heads, name, hash, checksum, json."""
     subject: str
     """The faulty table or row."""
     problem: str
@@ -319,6 +318,8 @@ ORDER BY ALL
 
 MEASURED_HERE = "origin_format IS NULL AND (runtime_mode->>'loop') IS NULL"
 
+ROUNDING = 1e-3
+"""Share by which a median may differ from that of its samples."""
 MEDIANS = f"""
 WITH launches AS (
     SELECT result_id, min(median) AS low, max(median) AS high FROM raw_benchmark_data
@@ -484,7 +485,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ("raw_count", RAW_COUNTS),
     ("raw_statistics", RAW_STATISTICS),
     ("raw_statistics", MEDIANS),
-    ("duplicate", POINTS),
+    ("point", POINTS),
     ("time", TIMES),
     ("missing_value", MISSING_VALUES),
     ("series", SERIES),

@@ -94,7 +94,7 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
         ),
         (
             "UPDATE benchmark_results SET series_id = (SELECT min(series_id) FROM series)",
-            "duplicate",
+            "point",
             " has 4 results of the series ",
         ),
         (
