@@ -17,6 +17,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.storage_paths import check_database, database_exists
+from benchmarking.core.text import listed
 from db.commands.arguments import add_database, add_shared, command_parser, print_json
 
 NAME = "benchhouse merge"
@@ -45,6 +46,8 @@ ROW_WORDS = (
 )
 """Table, singular and plural of its rows. Tables without new rows are not listed."""
 
+MAX_LISTED = 5
+"""Runs that a note names; --json has all."""
 Report = dict[str, Any]
 
 
@@ -108,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
                 note(
                     f"{NAME}: {_count(len(beside), 'run', 'runs')} of imported files that are here under other labels, "
                     f"so their measurements are stored twice: delete the wrong ones with benchhouse delete: "
-                    f"{', '.join(beside)}"
+                    f"{listed(beside, MAX_LISTED)}"
                 )
     return EXIT_FAILED if report["refused"] else EXIT_OK
 

@@ -186,17 +186,12 @@ def _why_not_known(
 
 
 def _is_same_hour(one: datetime, other: datetime) -> bool:
-    return _hours_apart(one, other) <= HOURS_ALIKE
+    apart = abs(one.hour + one.minute / 60 - other.hour - other.minute / 60)
+    return min(apart, 24 - apart) <= HOURS_ALIKE  # around the clock
 
 
 def _is_same_weekday(one: datetime, other: datetime) -> bool:
     return one.weekday() == other.weekday()
-
-
-def _hours_apart(one: datetime, other: datetime) -> float:
-    """Hours between two times of the day, around the clock."""
-    apart = abs(one.hour + one.minute / 60 - other.hour - other.minute / 60)
-    return min(apart, 24 - apart)
 
 
 def resolution(values: Sequence[float], all_values: Sequence[float]) -> float:
