@@ -512,16 +512,14 @@ class Warehouse:
             if self._lake is not None and not self.read_only:
                 lake.prepare(connection, self._lake)
                 views = migrate.stored_views(connection, migrate.current_database(connection))
-            elif not self.read_only:
+            else:
                 version = migrate.version_of(connection, self.path)
-                if 0 < version < migrate.latest_version() and not upgrades:
+                if version < migrate.latest_version() and (self.read_only or (version and not upgrades)):
                     raise OutdatedError(self.path, version)
-                is_fresh = migrate.migrate(connection, self.path)
-            elif not migrate.is_current(connection, self.path):
-                raise OutdatedError(self.path, migrate.version_of(connection, self.path))
+                is_fresh = not self.read_only and migrate.migrate(connection, self.path)
             lock(connection)
             self.has_own_views = is_fresh or migrate.are_own_views(views)
-            if not self.has_own_views:  # views in the file that are not ours are never used
+            if not self.has_own_views:  # views in the file that are not ours, such as those of an earlier release
                 connection.execute(migrate.temporary_views())
             if_refused.pop_all()
         return self

@@ -555,6 +555,11 @@ def inspected(path: str | Path, *, lock_timeout_s: float) -> Iterator[Warehouse]
     """The warehouse in a file, read-only; a warehouse of an older version as an upgraded copy. Raises StorageError."""
     try:
         warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
+        with warehouse.cursor() as connection:
+            is_current = migrate.is_current(connection, str(path))
+        if not is_current:  # the views of another release, which readers do without
+            warehouse.close()
+            raise OutdatedError(str(path), migrate.latest_version())
     except (OutdatedError, DamagedError) as error:
         if is_lake(path):
             raise

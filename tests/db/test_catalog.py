@@ -175,6 +175,16 @@ def test_views_of_another_version_are_replaced_before_they_are_bound(plant, secr
     assert "read_text" not in text
 
 
+def test_readers_need_no_upgrade_if_only_the_views_have_changed(plant):
+    path = plant(f"{DIGEST} CREATE OR REPLACE VIEW all_results AS SELECT 1 AS one; DROP VIEW latest_results")
+    before = path.read_bytes()
+    for options in ({"read_only": True}, {"for_questions": True}):
+        with Warehouse.open(path, **options) as warehouse:
+            assert "result_id" in warehouse.query("FROM all_results").arrow().column_names
+            assert warehouse.query("SELECT count(*) AS n FROM latest_results").dicts() == [{"n": 0}]
+    assert path.read_bytes() == before
+
+
 OUTSIDE = (
     "COPY (SELECT 1) TO '{folder}/out.csv'",
     "FROM read_text('{folder}/secret.txt')",
