@@ -207,11 +207,20 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] | None = ("Hollow", "Cro
             of_points = "the point is" if mark else "The point is"
         named = f"{mark.lower() if parts else mark}: " if mark else ""
         parts.append(f"{named}{of_points} {state}{why}")
-    if older := [row for row in drawn if row.get("newer")]:
-        more = f", and {len(older) - 1} more" if len(older) > 1 else ""
-        shown = f"{len(older)} of {counted(len(drawn), 'point')} {'is' if len(older) == 1 else 'are'}"
-        parts.append(f"{shown} not of the newest result: {older[0]['newer']}{more}; the newest valid one is shown")
+    if older := not_newest(drawn):
+        parts.append(older)
     return "; ".join(parts) + "." if parts else None
+
+
+def not_newest(drawn: Sequence[Row]) -> str | None:
+    """How many points are of an older result since the newest is not valid (`rows.with_newer`), without a full stop;
+    None if there are none."""
+    older = [row["newer"] for row in drawn if row.get("newer")]
+    if not older:
+        return None
+    shown = f"{len(older)} of {counted(len(drawn), 'point')} {'is' if len(older) == 1 else 'are'}"
+    more = f", and {len(older) - 1} more" if len(older) > 1 else ""
+    return f"{shown} not of the newest result: {older[0]}{more}; the newest valid one is shown"
 
 
 METRIC_ENDS = re.compile("(_(samples|tokens)_per_sec|_ms|_mb|_s)$")

@@ -26,8 +26,11 @@ from visualize.drawing.loads import is_load
 from visualize.drawing.rows import (
     CHOSEN,
     COMMAND,
+    COMPARABLE,
+    COMPARABLE_CHOSEN,
     LATEST,
     LATEST_CHOSEN,
+    OF_LOADS,
     SELECTED,
     SETUP_COLUMNS,
     TABLES,
@@ -40,6 +43,7 @@ from visualize.drawing.rows import (
     drawable,
     grouped,
     trust,
+    with_newer,
 )
 from visualize.pages import vega
 from visualize.pages.elements import (
@@ -92,6 +96,7 @@ SELECT run.run_id, run.session_id, run.started_at, run.finished_at, run.command,
 FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id)
 WHERE run_id IN (SELECT unnest($runs::VARCHAR[])) ORDER BY run.started_at, run.run_id
 """
+COMPARED = f"SELECT result_id FROM {COMPARABLE_CHOSEN}"  # noqa: S608 - a constant
 PROFILES = profiles.SQL.format(
     selected="run.model_id IN (SELECT unnest($models::VARCHAR[])) "
     "AND run.hardware_id IN (SELECT unnest($machines::VARCHAR[]))"
@@ -143,11 +148,12 @@ def sides_of(comparison: Comparison) -> dict[str, str]:
 
 
 def chosen_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
-    """The newest result of each series in the selection, of any status."""
-    if selection.results is None:
-        condition = f"{SELECTED} AND r.result_id IN {LATEST}"
-    else:
-        condition = f"{SELECTED} AND {CHOSEN} AND r.result_id IN {LATEST_CHOSEN}"
+    """The newest result of each series in the selection, of any status, and of calls the one for comparisons, too."""
+    latest, comparable, condition = LATEST, COMPARABLE, SELECTED
+    if selection.results is not None:
+        latest, comparable, condition = LATEST_CHOSEN, COMPARABLE_CHOSEN, f"{SELECTED} AND {CHOSEN}"
+    compared = f"r.result_id IN {comparable} AND {OF_LOADS['without']}"
+    condition += f" AND (r.result_id IN {latest} OR {compared})"
     measured = "run.task <> 'device-calibration'"  # calibrations belong to no model
     sql = f"SELECT r.result_id FROM {TABLES} WHERE {condition} AND {measured}"  # noqa: S608 - values are bound
     return [str(row["result_id"]) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
@@ -211,7 +217,10 @@ def report_of(
     keys = {run["run_id"]: (run["session_id"], run["command"], run["settings"]) for run in runs}
     order = list(dict.fromkeys(keys.values()))
     numbers = {run_id: order.index(key) + 1 for run_id, key in keys.items()}
-    sides = {} if comparison is None else sides_of(comparison)
+    sides, ranking = {} if comparison is None else sides_of(comparison), list[Row]()
+    if comparison is None:  # a comparison has verdicts of its own
+        comparable = {row["result_id"] for row in warehouse.query(COMPARED, {"results": list(ids)}).dicts()}
+        ranking = with_newer(warehouse, [row for row in rows if row["result_id"] in comparable or is_load(row)])
     own = custom_metrics(warehouse)
     known_quality = qualities(warehouse, sorted(keys))
     profiled, chart_rows = _read_charts(warehouse, ids, runs) if has_charts else ([], {})
@@ -238,7 +247,7 @@ def report_of(
             ("measured", _measured_text(runs)),
             ("from", visible(source)),
         ),
-        summary=() if comparison is not None else findings.summary(rows),  # a comparison has its own
+        summary=findings.summary(ranking) if ranking else (),
         comparison=None if comparison is None else compared(comparison, command),
         doubts=tuple(
             replace(note, points=(f"all {len(note.points)} results",)) if len(note.points) >= measured > 1 else note
@@ -246,7 +255,7 @@ def report_of(
         ),
         is_imported=all(run["origin_format"] is not None for run in runs),  # so nobody looked for disturbances
         is_measured=measured > 0,
-        next_steps=findings.next_steps(rows, ranks=comparison is None),
+        next_steps=findings.next_steps(rows, ranking),
         overview=_overview(rows, runs) if len(runs) > 1 else None,
         machines=_machines(runs),
         software=tuple(

@@ -48,7 +48,7 @@ def is_ranked(row: Row) -> bool:
 
 def summary(rows: Sequence[Row]) -> tuple[SimpleNamespace, ...]:
     """The sections of the summary, each with a title and sentences: fastest, smallest and most efficient calls, and the
-    highest rates of load tests."""
+    highest rates of load tests. The rows have `newer` (`with_newer`)."""
     loads = [row for row in rows if is_load(row)]
     rates: list[str] = []  # a sentence per model and server (`loads.rates_text`), those without a known rate last
     unknown: list[str] = []
@@ -65,9 +65,10 @@ def summary(rows: Sequence[Row]) -> tuple[SimpleNamespace, ...]:
     bare = [row for row in rows if is_ranked(row) and any(name in row["missing"] for name in ENERGY)]
     no_energy = Counter(why_no_energy(row["missing"]) for row in bare)
     smallest = _lowest(rows, _memory, "peak memory", "MB", _because(no_memory))
+    older = words.not_newest(rows)
     most_efficient = _lowest(rows, _energy, "energy", "J per item", _because(no_energy))
     return (
-        SimpleNamespace(title="Fastest", sentences=tuple(_fastest(rows))),
+        SimpleNamespace(title="Fastest", sentences=(*_fastest(rows), *([f"{older}."] if older else []))),
         SimpleNamespace(title="Smallest", sentences=tuple(smallest)),
         SimpleNamespace(title="Most efficient", sentences=tuple(most_efficient)),
         *under_load,
@@ -213,8 +214,8 @@ def _because(reasons: Counter[str]) -> str:
     return f": {'; '.join(kept)}" if kept else ""
 
 
-def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
-    """Advice on missing, doubtful and, if `ranks`, undecided results; only on those that were measured here."""
+def next_steps(rows: Sequence[Row], ranking: Sequence[Row]) -> tuple[str, ...]:
+    """Advice on missing and doubtful results, and on undecided ones of a ranking; only on those measured here."""
     rows = [row for row in rows if row["origin_format"] is None]
     if not rows:
         return ("No action here: all results are imported.",)
@@ -238,7 +239,8 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         )
     # Points where setups are close or were measured by different commands.
     close = apart = 0
-    for _, members in grouped(calls if ranks else [], (*MODEL, *POINT)):
+    calls_here = [row for row in ranking if row["origin_format"] is None and not is_load(row)]
+    for _, members in grouped(calls_here, (*MODEL, *POINT)):
         ranked = [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
             continue

@@ -18,7 +18,7 @@ from benchmarking.core.records import Doubt, Point, dumps
 from db.commands import compare
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load
-from tests.helpers.records import make_profile, make_result, make_run
+from tests.helpers.records import make_profile, make_result, make_run, out_of_memory
 from visualize import visualize_benchmarks
 from visualize.pages.site import STATIC
 from visualize.report.report_file import SCRIPTS, STYLES
@@ -145,6 +145,31 @@ def test_a_doubtful_or_invalid_result_does_not_win(store, report, rival, why):
     found = " ".join(section(report(), "Fastest"))
     assert why in found
     assert "is the fastest" not in found
+
+
+@pytest.mark.parametrize("newer", ["failed", "invalid", "throttled"])
+def test_a_newer_result_that_is_not_valid_takes_no_place_in_the_ranking_and_is_said(store, report, alter, newer):
+    eager, other = make_run(**{**SMALL, "launches": 8}), make_run(**{**SMALL, "launches": 8}, runtime="onnxruntime")
+    later = {**SMALL, "session_id": "2" * 8 + SESSION["session_id"][8:], "started_at": "2026-02-01T00:00:00Z"}
+    bad = make_run(**{**later, "launches": 8}, runtime="onnxruntime", slowdown=4.0)
+    fast = replace(other, results=tuple(make_result(one.point, 1.0, launches=8) for one in other.results))
+    bad = (
+        alter.results(bad, lambda one: replace(out_of_memory(one.point), point=one.point))
+        if newer == "failed"
+        else each(bad, validity=newer)
+    )
+    store(alter.varied(eager), alter.varied(fast), bad)
+    text = report()
+    won, note = section(text, "Fastest")
+    assert "onnxruntime · float32 is the fastest at batch 1, sequence 32, with 1 ms: 8 times as fast as eager" in won
+    assert re.fullmatch(
+        "- 2 of 4 points are not of the newest result: a newer result,( 32 ms,)? of 2026-02-01 00:00 UTC, "
+        f"(is )?{newer}, and 1 more; the newest valid one is shown.",
+        note,
+    )
+    assert f"results: 6 (4 valid, 2 {newer})" in text, "the newest results are listed, too"
+    assert "onnxruntime at float32 is the fastest" in report(name="r.html")
+    assert "onnxruntime · float32 is the fastest" in " ".join(section(report("--json-path", "runs"), "Fastest"))
 
 
 def test_a_simulated_result_never_wins_and_is_marked(store, report):
