@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,24 +28,43 @@ OPEN_FILES = "/proc/self/fd"
 MAX_CONFIG_BYTES = 16_000_000
 """Size limit of a configuration; the largest ones, of tokenizers, have a few megabytes."""
 
+SPECIAL_TOKENS = "special_tokens_map.json"
+"""Settings that override transformers' own, also the paths of files."""
+
 SETTINGS_FILES = frozenset(
     {
-        *("generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+        *("generation_config.json", "tokenizer_config.json", SPECIAL_TOKENS, "added_tokens.json"),
         *("preprocessor_config.json", "processor_config.json", "model_index.json", "scheduler_config.json"),
+        CONFIG_NAME,
     }
 )
-"""Other JSON files that the libraries parse."""
+"""JSON files that the libraries parse."""
 READ_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 """Suffixes of files that the libraries open."""
+READ_FOLDERS = ("additional_chat_templates", "question_encoder_tokenizer", "generator_tokenizer")
+"""Folders in a model's folder whose files the libraries open."""
+
+FILES_IN_FOLDER = frozenset({"configuration_files", "fast_tokenizer_files", "gguf_file"})
+"""Keys of settings with paths, from the model's folder, of files that transformers reads in place of its own."""
+FILES_ANYWHERE = frozenset(
+    {
+        *("init_inputs", "merges", "merges_file", "model_file", "vocab", "vocab_file"),
+        *("class_info_file", "repo_path"),
+        *("mecab_option", "sudachi_config_path", "sudachi_dict_type", "sudachi_resource_dir"),
+    }
+)
+"""Keys of settings with paths that classes of tokenizers and processors open as they are."""
 
 NAMES_OF_CODE = frozenset(
     {
         *("auto_map", "custom_pipelines", "custom_generate", "use_kernels"),
         *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
         *("experts_implementation", "_experts_implementation", "_experts_implementation_internal"),
+        *("transformers_weights", "checkpoint_path"),
     }
 )
-"""Keys by which a configuration could choose code to load; only the run chooses implementations."""
+"""Keys by which a configuration could choose code or weights to load; only the run chooses implementations, and only
+the checked weights are loaded."""
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 ALL_LAYERS = (*LAYERS, "encoder_layers", "decoder_layers", "num_decoder_layers")
@@ -120,13 +139,20 @@ def read_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> Any:
 def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
     """Check that the files in a model's folder may be opened and its settings parsed.
 
-    Links may point to the folder's own files, into the hub's cache that contains the folder, and into `caches`. Raises
-    UsageError for any other link, StorageError for anything but a regular file, FormatError for invalid JSON.
+    Links and settings may lead to the folder's own files, into the hub's cache that contains the folder, and into
+    `caches`. Raises UsageError if they lead elsewhere, StorageError for anything but a regular file, FormatError for
+    invalid JSON.
     """
     roots = [folder.resolve(), *(cache.resolve() for cache in caches)]
     for parent in folder.parents:  # snapshots in the hub's cache link to blobs next to them
         if parent.name == "snapshots" and (parent.parent / "blobs").is_dir():
             roots.append(parent.parent)
+    for part in (folder, *(folder / name for name in READ_FOLDERS)):
+        if part == folder or part.is_dir():
+            _check_files(part, roots)
+
+
+def _check_files(folder: Path, roots: Sequence[Path]) -> None:
     with storage_errors(f"cannot read {folder}"):
         paths = sorted(folder.iterdir())
     for path in paths:
@@ -136,10 +162,40 @@ def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
             continue
         if not stat.S_ISREG(mode):
             raise StorageError(f"cannot read {path}: not a regular file")
-        if path.is_symlink() and not any(path.resolve().is_relative_to(root) for root in roots):
+        if not is_inside(path, roots):
             raise UsageError(f"{path} links to a file outside the model's folder: replace it by a copy of that file")
         if path.name in SETTINGS_FILES:
-            read_json(path)
+            for key, named in _named_files(path):
+                if not is_inside(named, roots):
+                    raise UsageError(f"{path}: {key} names a file outside the model's folder, {named}: remove it")
+                if not (named.is_file() or named.is_dir()):
+                    raise StorageError(f"{path}: {key} names {named}, which is not a regular file: remove it")
+
+
+def is_inside(path: Path, roots: Sequence[Path]) -> bool:
+    """Whether a path leads, through any links, into one of the folders."""
+    return any(path.resolve().is_relative_to(root) for root in roots)
+
+
+def _named_files(settings: Path) -> Iterator[tuple[str, Path]]:
+    """The files that exist among those that settings name, with their keys."""
+    for key, value in _entries(read_json(settings)):
+        is_path = settings.name == SPECIAL_TOKENS and key.endswith(("_file", "_path", "_spm"))
+        if key in FILES_IN_FOLDER or key in FILES_ANYWHERE or is_path:
+            words = value.split() if key == "mecab_option" and isinstance(value, str) else value
+            for name in words if isinstance(words, list) else [words]:
+                path = Path(settings.parent if key in FILES_IN_FOLDER else "", name) if isinstance(name, str) else None
+                if path is not None and os.path.lexists(path):
+                    yield key, path
+
+
+def _entries(settings: Json) -> Iterator[tuple[str, Json]]:
+    """The keys at all levels of settings, and their values."""
+    for key, value in settings.items() if isinstance(settings, dict) else []:
+        yield key, value
+        yield from _entries(value)
+    for value in settings if isinstance(settings, list) else []:
+        yield from _entries(value)
 
 
 @cache
@@ -159,12 +215,14 @@ def library_path(folder: str) -> str:
 
 
 def without_code(config: Mapping[str, Json]) -> dict[str, Any]:
-    """The configuration, including nested ones, without keys that name code in the repository or kernels on the hub."""
-    return {
-        name: without_code(value) if isinstance(value, dict) else value
-        for name, value in config.items()
-        if name not in NAMES_OF_CODE
-    }
+    """The configuration, including nested ones, without keys that name code, kernels or weights."""
+
+    def cleaned(value: Json) -> Any:
+        if isinstance(value, list):
+            return [cleaned(each) for each in value]
+        return without_code(value) if isinstance(value, dict) else value
+
+    return {name: cleaned(value) for name, value in config.items() if name not in NAMES_OF_CODE}
 
 
 def integer(config: Mapping[str, Json], name: str, default: int) -> int:

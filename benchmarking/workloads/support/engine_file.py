@@ -24,6 +24,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import open_regular, read_json
 from benchmarking.core.untrusted.redaction import redacted_path
+from benchmarking.workloads.support.configuration import check_files
 from benchmarking.workloads.support.engine_folder import (
     GENAI_CONFIG,
     describe_genai,
@@ -193,6 +194,7 @@ DECODER = "TransformerDecoder"
 
 
 def _describe_ct2(folder: Path) -> Description:
+    check_files(folder)
     stored = model_of(folder)
     if not stored.spec.startswith(DECODER):
         raise FormatError(f"{folder} is a {stored.spec} of CTranslate2: only decoders are supported")
@@ -236,6 +238,7 @@ def _packed_config(folder: Path) -> Mapping[str, Any]:
 
 
 def _describe_packed(folder: Path) -> Description:
+    check_files(folder)
     config = _packed_config(folder)
     quantization = config["quantization"]
     bits = _bits(quantization, "")
@@ -246,6 +249,8 @@ def _describe_packed(folder: Path) -> Description:
     files = weight_files(folder)
     if not files:
         raise FormatError(f"{folder} has no weights (model.safetensors)")
+    if others := sorted(set(folder.glob("model*.safetensors")) - set(files)):
+        raise FormatError(f"{others[0]} is no part of the weights, but mlx-lm would load it too: remove it")
     tensors = {name: entry for file in files for name, entry in tensor_shapes(file).items()}
     packed_modules = {name.removesuffix(".weight") for name, (dtype, _) in tensors.items() if dtype == PACKED}
     count = 0

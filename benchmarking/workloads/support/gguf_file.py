@@ -21,6 +21,7 @@ from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Precision
 from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular
+from benchmarking.workloads.support.configuration import is_inside
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -201,6 +202,8 @@ def read_gguf_model(path: Path) -> tuple[Gguf, tuple[Path, ...]]:
         files.append(path.with_name(f"{name}-{part:05d}-of-{count:05d}.gguf"))
         if not files[-1].is_file():
             raise FormatError(f"{files[-1]} is missing: the model in {path.name} has {count} files")
+        if not is_inside(files[-1], (path.parent.resolve(), path.resolve().parent)):
+            raise FormatError(f"{files[-1]} links to a file elsewhere: replace it by a copy of that file")
         tensors += read_gguf(files[-1]).tensors
     return replace(first, tensors=tuple(tensors)), tuple(files)
 

@@ -164,6 +164,8 @@ def _read_onnx(path: Path) -> dict[str, Any]:
     tensors = list(_weights(model.graph))
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         tensors += (attribute.t, *attribute.tensors)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            tensors += (sparse.values, sparse.indices)
         tensors += (tensor for inner in (attribute.g, *attribute.graphs) for tensor in _weights(inner))
     outside: list[str] = []  # the files of tensors whose values lie outside this one
     for tensor in tensors:

@@ -174,15 +174,15 @@ def _from_hub(model_id: str, entry: families.CatalogEntry | None, weights: Weigh
             )
         return _from_catalog(entry, weights, why_absent)
     folder = model_folder(model.path)
-    config = read_config(folder)
-    check_files(folder)
-    source = Source(kind="hub", config=config, weights="random", path=folder, revision=model.revision)
+    source = Source(kind="hub", config=read_config(folder), weights="random", path=folder, revision=model.revision)
     if weights == "random":
         if not hub.is_offline():
             hub.fetch_processors(model_id, model.revision)
+        check_files(folder)
         return source
     fetched = hub.fetch_weights(model_id, model.revision)
     folder = folder if fetched.path is None else model_folder(fetched.path)
+    check_files(folder)
     why_not = fetched.why_not
     try:
         if weight_files(folder):

@@ -26,12 +26,20 @@ from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.lazy_modules import np, torch
+from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Workload
 from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular, parse_json
-from benchmarking.workloads.support.configuration import read_json
+from benchmarking.workloads.support.configuration import CONFIG_NAME, read_json
 
-STEMS = ("model", "diffusion_pytorch_model")
-"""transformers' and diffusers' weight file names, before .safetensors, .safetensors.index.json or -00001-of-..."""
+MODEL_FILES = ("model.safetensors", "model.safetensors.index.json")
+"""The weights that transformers loads, the first of them that exists."""
+DENOISER_FILES = ("diffusion_pytorch_model.safetensors.index.json", "diffusion_pytorch_model.safetensors")
+"""The same of diffusers."""
+FILE_KEY = "transformers_weights"
+"""Key of a configuration with another name of the weights."""
+PROCESS_SHARDS, ADAPTER = "shard-*-model-*-of-*.safetensors", "adapter_config.json"
+"""Weights saved by several processes, which transformers loads before any other, and an adapter, which it adds to the
+weights if peft is installed."""
 
 PICKLED_PATTERNS = ("pytorch_model*.bin", "diffusion_pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -55,19 +63,20 @@ MAX_HEADER_BYTES = 100_000_000
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The weight files, one or all shards; empty if there are none.
+    """The weight files that the library loads, one or all shards; empty if there are none.
 
-    Raises UsageError if there are only pickled weights, StorageError for a missing shard, FormatError for a truncated
-    file or another format.
+    Raises UsageError if there are only pickled weights, or if transformers would load others, StorageError for a
+    missing shard, FormatError for a truncated file or another format.
     """
+    config = read_json(folder / CONFIG_NAME) if (folder / CONFIG_NAME).is_file() else {}
+    is_denoiser = isinstance(config, dict) and "_class_name" in config and "model_type" not in config
+    names = (*DENOISER_FILES, *MODEL_FILES) if is_denoiser else (*MODEL_FILES, *DENOISER_FILES)
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    if not is_denoiser:
+        _check_no_others(folder, config.get(FILE_KEY) if isinstance(config, dict) else None, found)
     files: tuple[Path, ...] = ()
-    for stem in STEMS:
-        if (index := folder / f"{stem}.safetensors.index.json").is_file():
-            files = _shards(folder, index)
-            break
-        if (single := folder / f"{stem}.safetensors").is_file():
-            files = (single,)
-            break
+    if found is not None:
+        files = _shards(folder, found) if found.suffix == ".json" else (found,)
     for path in files:
         check_whole(path)
     if not files and (pickled := tuple(sorted(path for pattern in PICKLED_PATTERNS for path in folder.glob(pattern)))):
@@ -76,6 +85,21 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
             "them, load the model with transformers and call save_pretrained, which writes safetensors"
         )
     return files
+
+
+def _check_no_others(folder: Path, named: Json, found: Path | None) -> None:
+    """Raise UsageError if transformers would load other weights than those found."""
+    if named is not None and (found is None or named != found.name):
+        raise UsageError(
+            f"{folder / CONFIG_NAME} names its weights in {named!r:.100} ({FILE_KEY}), which is not supported: rename "
+            f"them to {MODEL_FILES[0]}, without the key"
+        )
+    if (part := next(folder.glob(PROCESS_SHARDS), None)) is not None:
+        raise UsageError(f"{folder} has weights of several processes ({part.name}): save it with save_pretrained")
+    if (folder / ADAPTER).is_file() and is_installed("peft"):
+        raise UsageError(
+            f"{folder} has an adapter ({ADAPTER}), which peft would add to the weights: merge it into them or remove it"
+        )
 
 
 def revision_of(files: tuple[Path, ...]) -> str:

@@ -347,3 +347,19 @@ def test_the_precision_of_a_quantized_graph_is_that_of_its_weights(tmp_path, cap
     code, _, run = measured(path, capsys, "--precision", "int8", "--sequence-lengths", "8", "--batch-sizes", "1")
     assert (code, run["cell"]["precision"], run["results"][0]["status"]) == (0, "int8", "ok")
     assert "quantized_operators" not in run["preparation"]["build"]  # the file itself, not quantized again
+
+
+def test_values_of_a_sparse_constant_elsewhere_are_refused(tmp_path):
+    from onnx import helper, numpy_helper
+
+    path = write_model(tmp_path)
+    model = onnx.load(str(path))
+    values = numpy_helper.from_array(np.ones(2, dtype=np.float32), "values")
+    onnx.external_data_helper.set_external_data(values, "../weights.bin", offset=0, length=8)
+    values.ClearField("raw_data")
+    values.data_location = onnx.TensorProto.EXTERNAL
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([0, 1])), [4])
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["sparse"], sparse_value=sparse))
+    onnx.save(model, str(path))
+    with pytest.raises(BenchhouseError, match="only files in the same folder are read"):
+        describe(path)

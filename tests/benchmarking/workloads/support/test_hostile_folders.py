@@ -13,7 +13,7 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.run_hardware_benchmark import main
-from benchmarking.workloads.support import families
+from benchmarking.workloads.support import families, weights
 from benchmarking.workloads.support.configuration import check_config, without_code
 from benchmarking.workloads.support.footprint import min_parameter_count
 from benchmarking.workloads.support.resolve import resolve
@@ -226,6 +226,7 @@ def test_a_header_of_nested_lists_is_refused(folder):
 def test_an_index_that_names_files_elsewhere_is_refused(folder, tmp_path, name):
     for shard in (tmp_path / "private.safetensors", folder / "private.safetensors", folder / "passwd"):
         shard.write_bytes((folder / "model.safetensors").read_bytes())
+    (folder / "model.safetensors").unlink()  # which transformers loads rather than an index
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": name}}))
     assert f"names {name}: expected names of .safetensors files in its own folder" in refusal(folder)
 
@@ -255,10 +256,15 @@ def test_code_in_a_folder_is_never_run(folder, tmp_path, capsys):
 
 
 def test_keys_that_name_code_are_left_out_at_every_level():
-    inner = {"auto_map": {}, "hidden_size": 8, "_attn_implementation": "a/b"}
-    assert without_code({"text_config": inner, "auto_map": {}, "x": [1]}) == {
+    inner = {
+        "auto_map": {},
+        "hidden_size": 8,
+        "_attn_implementation": "a/b",
+        "transformers_weights": "sub/x.safetensors",
+    }
+    assert without_code({"text_config": inner, "auto_map": {}, "x": [1, inner, [inner]]}) == {
         "text_config": {"hidden_size": 8},
-        "x": [1],
+        "x": [1, {"hidden_size": 8}, [{"hidden_size": 8}]],
     }
 
 
@@ -311,3 +317,119 @@ def test_a_model_in_several_gguf_files_has_the_weights_of_all(tmp_path, is_first
     assert "its own must end in -00001-of-0000" in refusal(renamed)
     last.unlink()
     assert f"{last} is missing" in refusal(first)
+
+
+TOKENIZER = {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("file", "settings"),
+    [
+        ("tokenizer_config.json", {"fast_tokenizer_files": ["../elsewhere/tokenizer.4.0.0.json"]}),
+        ("tokenizer_config.json", {"fast_tokenizer_files": ["sub/tokenizer.4.0.0.json"]}),
+        ("tokenizer_config.json", {"vocab_file": "ELSEWHERE"}),
+        ("tokenizer_config.json", {"vocab": "ELSEWHERE"}),
+        ("tokenizer_config.json", {"init_inputs": ["ELSEWHERE"]}),
+        ("tokenizer_config.json", {"gguf_file": "../elsewhere/tokenizer.4.0.0.json"}),
+        ("tokenizer_config.json", {"sp_model_kwargs": {"model_file": "ELSEWHERE"}}),
+        ("tokenizer_config.json", {"mecab_kwargs": {"mecab_option": "-r ELSEWHERE"}}),
+        ("special_tokens_map.json", {"tokenizer_file": "ELSEWHERE"}),
+        ("preprocessor_config.json", {"class_info_file": "ELSEWHERE"}),
+        ("config.json", {"configuration_files": ["../elsewhere/tokenizer.4.0.0.json"]}),
+        ("additional_chat_templates/own.jinja", None),
+        ("question_encoder_tokenizer/tokenizer.json", None),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_settings_that_lead_outside_the_folder_are_refused(folder, tmp_path, file, settings):
+    elsewhere = tmp_path / "elsewhere" / "tokenizer.4.0.0.json"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(json.dumps(TOKENIZER))
+    for parent in ("sub", Path(file).parent):
+        (folder / parent).mkdir(exist_ok=True)
+    (folder / "sub" / elsewhere.name).symlink_to(elsewhere)
+    if settings is None:
+        (folder / file).symlink_to(elsewhere)
+    else:
+        text = json.dumps({**(TINY if file == "config.json" else {}), **settings})
+        (folder / file).write_text(text.replace("ELSEWHERE", str(elsewhere)))
+    assert "a file outside the model's folder" in refusal(folder)
+
+
+def test_a_pipe_that_settings_name_is_refused_and_never_opened(folder):
+    (folder / "sub").mkdir()
+    os.mkfifo(folder / "sub" / "tokenizer.4.0.0.json")
+    settings = {"fast_tokenizer_files": ["sub/tokenizer.4.0.0.json"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert "which is not a regular file" in refusal(folder)
+
+
+def test_settings_of_published_folders_are_accepted(folder):
+    """Published settings name files of the machine on which they were saved, which transformers does not read."""
+    old = {
+        "tokenizer_file": "/proc/version",
+        "name_or_path": "/usr",
+        "vocab_file": None,
+        "merges_file": "/root/no/m.txt",
+    }
+    settings = {**old, "fast_tokenizer_files": ["tokenizer.json"], "eos_token": "/", "sp_model_kwargs": {}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    (folder / "special_tokens_map.json").write_text(json.dumps({"eos_token": "/", "additional_special_tokens": ["/"]}))
+    assert resolve(str(folder)).weights == "pretrained"
+
+
+def test_only_the_checked_weights_are_loaded(folder, monkeypatch):
+    """transformers loads other files than the usual ones if the configuration or the folder says so."""
+    checked = resolve(str(folder)).revision
+    (folder / "model-00001-of-00001.safetensors").write_bytes((folder / "model.safetensors").read_bytes() + b"x")
+    index = {"weight_map": {"w": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert resolve(str(folder)).revision == checked, "transformers loads a single file, not the shards"
+    (folder / "config.json").write_text(json.dumps({**TINY, "transformers_weights": "model.safetensors"}))
+    assert resolve(str(folder)).revision == checked
+    (folder / "config.json").write_text(json.dumps({**TINY, "transformers_weights": "sub/x.safetensors"}))
+    assert "names its weights in 'sub/x.safetensors' (transformers_weights)" in refusal(folder)
+    assert resolve(str(folder), weights="random").weights == "random"
+    (folder / "config.json").write_text(json.dumps(TINY))
+    (folder / "adapter_config.json").write_text("{}")
+    monkeypatch.setattr(weights, "is_installed", lambda module: module == "peft")
+    assert "has an adapter (adapter_config.json)" in refusal(folder)
+    (folder / "adapter_config.json").unlink()
+    (folder / "shard-00000-model-00001-of-00001.safetensors").touch()
+    assert "has weights of several processes" in refusal(folder)
+
+
+def test_a_denoiser_has_the_weights_that_diffusers_loads(folder):
+    (folder / "config.json").write_text(json.dumps({"_class_name": "UNet2DConditionModel"}))
+    own = folder / "diffusion_pytorch_model.safetensors"
+    shutil.copy(folder / "model.safetensors", own)
+    assert weights.weight_files(folder) == (own,)
+    shutil.copy(own, folder / "shard.safetensors")
+    (folder / f"{own.name}.index.json").write_text(json.dumps({"weight_map": {"w": "shard.safetensors"}}))
+    assert weights.weight_files(folder) == (folder / "shard.safetensors",)
+
+
+def test_files_of_engines_lead_nowhere_else(folder, tmp_path):
+    """CTranslate2's and mlx-lm's folders; mlx-lm loads each file whose name begins with model."""
+    write_ctranslate2(tmp_path / "ct2", "a\nb\n", 2)
+    (tmp_path / "ct2" / "model.bin").rename(tmp_path / "model.bin")
+    (tmp_path / "ct2" / "model.bin").symlink_to(tmp_path / "model.bin")
+    assert "links to a file outside the model's folder" in refusal(tmp_path / "ct2")
+    (folder / "config.json").write_text(json.dumps({**TINY, "model_type": "llama", "quantization": {"bits": 4}}))
+    assert resolve(str(folder)).config["files"] == ["config.json", "model.safetensors"]
+    shutil.copy(folder / "model.safetensors", folder / "model-more.safetensors")
+    assert "mlx-lm would load it too" in refusal(folder)
+
+
+def test_parts_of_a_gguf_model_are_no_links_to_elsewhere(tmp_path):
+    made, linked = tmp_path / "made", tmp_path / "linked"
+    made.mkdir(), linked.mkdir()
+    write_model(made / "m.gguf", split_max_tensors=8)
+    for file in made.glob("*.gguf"):  # as in the hub's cache
+        (linked / file.name).symlink_to(file)
+    first, second, *_ = sorted(linked.glob("*.gguf"))
+    assert resolve(str(first)).parameter_count
+    second.unlink()
+    second.symlink_to(shutil.copy(made / second.name, tmp_path))
+    assert f"{second} links to a file elsewhere" in refusal(first)
