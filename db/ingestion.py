@@ -15,13 +15,14 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
 
+from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now
-from benchmarking.core.records import Run
+from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import ProfileFile, RunFile, large_samples, read_file
 from benchmarking.core.untrusted.redaction import readable, redacted
 from db import rows, run_records
@@ -194,6 +195,11 @@ def ingest_files(
     may be repeated needs them again. Raises FormatError for a run with the id of a different one, and for a result that
     another run has.
     """
+    for run in (run for file in files for run in file.runs):
+        plugins.check_family(run.cell.workload.family, f"run {run.run_id}")
+        if run.cell.precision not in get_args(Precision):
+            known = ", ".join(get_args(Precision))
+            raise FormatError(f"run {run.run_id}: expected one of {known}, found {run.cell.precision!r}")
     # The stored runs among these and in these files, with the digests of the files they came from.
     sql = """
         SELECT run_id, source_sha256 FROM benchmark_runs

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarking.core import plugins
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import FormatError, LockedError, StorageError, storage_errors
+from benchmarking.core.errors import LockedError, StorageError, storage_errors
 from benchmarking.core.profiles import Profile
 from benchmarking.core.provenance import naive_now
-from benchmarking.core.records import Precision, Run
+from benchmarking.core.records import Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.storage_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
@@ -348,27 +348,38 @@ class Warehouse:
     def ingest_files(self, files: Sequence[FileRuns]) -> list[int]:
         """Store the runs of several files in one transaction, all or none, like `ingest_all`; returns how many of each
         file were new."""
-        for run in (run for file in files for run in file.runs):
-            plugins.check_family(run.cell.workload.family, f"run {run.run_id}")
-            if run.cell.precision not in get_args(Precision):
-                known = ", ".join(get_args(Precision))
-                raise FormatError(f"run {run.run_id}: expected one of {known}, found {run.cell.precision!r}")
         return self.change(
             lambda connection: ingest_files(connection, files, self._columns, releases_samples=not self.is_lake)
         )
 
-    def replace_runs(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> Replaced:
-        """Store the runs of files in place of stored ones in one transaction, and keep the notes and alerts about
-        those. Raises like `ingest_files`, and then the stored ones are as before."""
-        return self.change(
-            lambda connection: ingestion.replace_runs(
-                connection, run_ids, files, self._columns, releases_samples=not self.is_lake
-            )
-        )
+    def replace_runs(self, choose: Callable[[], tuple[Sequence[str], Sequence[FileRuns]]]) -> Replaced:
+        """Store the runs of files in place of stored ones, and keep the notes and alerts about those.
+
+        `choose` gives the ids of the stored ones, and the files. It is called in the transaction, so that no other
+        machine changes in between what it reads. Raises like `ingest_files`, and then the stored ones are as before.
+        """
+
+        def replace(connection: DuckDB) -> Replaced:
+            run_ids, files = choose()
+            return ingestion.replace_runs(connection, run_ids, files, self._columns, releases_samples=not self.is_lake)
+
+        return self.change(replace)
 
     def remove_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the runs, with everything that refers to them. Raises StorageError."""
-        self.change(lambda connection: ingestion.remove_runs(connection, run_ids))
+        """Delete the runs, with everything that refers to them. Raises StorageError, also for a run that is not stored
+        any more, and then all are as before."""
+        sql = "SELECT run_id FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))"
+        tries: list[DuckDB] = []
+
+        def remove(connection: DuckDB) -> None:
+            stored = {run_id for (run_id,) in connection.execute(sql, {"runs": list(run_ids)}).fetchall()}
+            gone = [run_id for run_id in run_ids if run_id not in stored]
+            if gone and not tries:  # a later try may follow a commit whose answer was lost
+                raise StorageError(f"run {gone[0]} was changed or deleted by another command: run this one again")
+            tries.append(connection)
+            ingestion.remove_runs(connection, run_ids)
+
+        self.change(remove)
 
     def notes_about(self, run_ids: Sequence[str]) -> list[dict[str, Any]]:
         """The notes that `remove_runs` would delete with the runs: rows of the table annotations, in their order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -12,6 +12,7 @@ from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.untrusted.redaction import redacted
 
 if TYPE_CHECKING:
+    from db.connection import Connection
     from db.warehouse import Warehouse
 
 Kind = Literal["run", "result", "series", "hardware", "alert"]
@@ -74,24 +75,20 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
             raise UsageError(f"{LATEST}: no run is stored yet: benchhouse run MODEL --save stores one")
         target = found
     _check_prefix(target)
-    matches = [(row["kind"], row["id"]) for row in warehouse.query(FIND, {"id": target}).dicts()]
-    if not matches:
-        raise UsageError(f"no run, result, series, machine or alert has an id that begins with {target!r}")
-    if len(matches) > 1 and matches[0][1] != target:
-        names = ", ".join(f"{kind} {name}" for kind, name in matches)
-        raise UsageError(f"several ids begin with {target!r} ({names}): give a longer prefix")
-    kind, target_id = matches[0]
-    annotation = Annotation(
-        annotation_id=uuid7(),
-        target_kind=kind,
-        target_id=target_id,
-        author=name,
-        note=text,
-        created_at=naive_now(),
-    )
-    row = {name: getattr(annotation, name) for name in ("annotation_id", "target_id", "author", "note", "created_at")}
-    warehouse.change(lambda connection: connection.execute(INSERT, {**row, "kind": kind}))
-    return annotation
+    row: dict[str, Any] = {"annotation_id": uuid7(), "author": name, "note": text, "created_at": naive_now()}
+
+    def store(connection: Connection) -> Annotation:
+        matches = [(row["kind"], row["id"]) for row in warehouse.query(FIND, {"id": target}).dicts()]
+        if not matches:
+            raise UsageError(f"no run, result, series, machine or alert has an id that begins with {target!r}")
+        if len(matches) > 1 and matches[0][1] != target:
+            names = ", ".join(f"{kind} {name}" for kind, name in matches)
+            raise UsageError(f"several ids begin with {target!r} ({names}): give a longer prefix")
+        kind, target_id = matches[0]
+        connection.execute(INSERT, {**row, "target_id": target_id, "kind": kind})
+        return Annotation(target_kind=kind, target_id=target_id, **row)
+
+    return warehouse.change(store)
 
 
 def stored_words(words: str | None, what: str, most: int) -> str:

@@ -134,7 +134,9 @@ def _label(arguments: argparse.Namespace) -> int:
     if given == GivenValues():
         raise UsageError("no label: give --model-id, --runtime, --precision, --device or --hardware")
     selection = selection_in(arguments, arguments.selection)
-    with open_to_write(arguments) as warehouse:
+    labelled: dict[str, None] = {}
+
+    def relabelled() -> tuple[list[str], list[FileRuns]]:
         found = warehouse.query(LABELLED.format(condition=selection.condition), selection.values).dicts()
         if measured := [row["run_id"] for row in found if row["origin_format"] is None]:
             raise UsageError(f"run {measured[0]} was measured, not imported: its labels are what was measured")
@@ -150,12 +152,15 @@ def _label(arguments: argparse.Namespace) -> int:
             )
             for one in stored
         ]
-        if files:
-            note_lost_alerts(NAME, warehouse.replace_runs(list(origin), files))
+        labelled.update(dict.fromkeys(run.run_id for file in files for run in file.runs))
+        return list(origin), files
+
+    with open_to_write(arguments) as warehouse:
+        note_lost_alerts(NAME, warehouse.replace_runs(relabelled))
     if arguments.json:
-        print_json({"labelled": [run.run_id for file in files for run in file.runs]})
+        print_json({"labelled": list(labelled)})
     else:
-        print(f"{counted(len(files), 'run')} labelled")
+        print(f"{counted(len(labelled), 'run')} labelled")
     return EXIT_OK
 
 

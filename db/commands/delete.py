@@ -48,7 +48,7 @@ examples:
   benchhouse delete tag.lab=old --yes
 """
 EXIT_CODES = """
-exit codes: 0 deleted, or nothing matches; 1 a run file could not be moved; 2 usage, or not confirmed
+exit codes: 0 deleted, or nothing matches; 1 a run was changed meanwhile, or a file not moved; 2 usage, or not confirmed
 """
 TRASH = ".trash"
 """Folder for the files of deleted runs: hidden, so that loading the folder beside it does not find them."""

@@ -257,7 +257,10 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
                 min(count, sum(run.run_id not in known for run in file.runs))
                 for file, count in zip(files, counts, strict=True)
             ]
-        if arguments.replace:
+
+        def chosen() -> tuple[Sequence[str], Sequence[FileRuns]]:
+            if not arguments.replace:
+                return (), _not_stored(opened[0], files, arguments.format, given, again)[0]
             # The same content, wherever it stood, or an earlier content of the same file.
             from db.importers.support.files import STDIN
 
@@ -265,10 +268,11 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
             rows = _known(opened[0], files)
             earlier = {row["run_id"] for row in rows if row["source"] in paths}
             earlier |= {row["run_id"] for file in files for row in _of_content(file, rows)}
-            replaced = opened[0].replace_runs(sorted(earlier), files)
-            note_lost_alerts(NAME, replaced)
-            return replaced.counts
-        return opened[0].ingest_files(_not_stored(opened[0], files, arguments.format, given, again)[0])
+            return sorted(earlier), files
+
+        replaced = opened[0].replace_runs(chosen)
+        note_lost_alerts(NAME, replaced)
+        return replaced.counts
 
     try:
         yield store

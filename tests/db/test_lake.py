@@ -30,11 +30,12 @@ from db.analysis.annotations import annotate
 from db.analysis.gate.alerts import raise_alerts, set_triage
 from db.analysis.history.changes import update_changes
 from db.analysis.history.histories import alias_series
-from db.commands import merge, query
+from db.commands import import_results, merge, query
 from db.upkeep.merging import merge as merge_in
 from db.upkeep.verify import CHECKS
 from db.warehouse import Warehouse
 from tests.helpers import postgres
+from tests.helpers.paths import FIXTURES
 from visualize.pages.snapshot import Snapshots
 
 WITHOUT = [package for package in lake.EXTENSIONS.values() if importlib.util.find_spec(package) is None]
@@ -245,7 +246,7 @@ def test_every_writer_is_repeated_where_the_server_cuts_it_or_its_answer_is_lost
         spoiled(lambda: annotate(warehouse, run.run_id, "seen"))
         spoiled(lambda: update_changes(warehouse, METRICS["latency_median_ms"]))
         found = {"metric": METRICS["latency_median_ms"], "state": "confirmed", "series_id": old, "result_id": own}
-        found |= {"relative_change": 0.1, "detector": "d", "detector_version": "1", "change_point_id": "c"}
+        found |= {"relative_change": 0.1, "detector": "d", "detector_version": "1", "change_point_id": None}
         regression = SimpleNamespace(**REGRESSION | found, last_good_result_id=own)
         (alert,) = spoiled(lambda: raise_alerts(warehouse, [regression])).new
         spoiled(lambda: set_triage(warehouse, [alert], "noise", "no"))
@@ -254,6 +255,20 @@ def test_every_writer_is_repeated_where_the_server_cuts_it_or_its_answer_is_lost
         sizes |= {"alerts": 1, "series_alias": 1}
         assert {name: warehouse.query(f"FROM {name}").arrow().num_rows for name in sizes} == sizes
         assert warehouse.query("SELECT triage FROM alerts").dicts() == [{"triage": "noise"}]
+        spoiled(lambda: warehouse.remove_runs([renamed.run_id]))
+        assert warehouse.query("SELECT run_id FROM benchmark_runs").dicts() == [{"run_id": run.run_id}]
+
+
+def test_two_machines_that_label_one_run_at_once_leave_one_run_with_both_labels(server, tmp_path):
+    place = f"ducklake:postgres:{server.database('labelled')}?data_path={tmp_path / 'data'}"
+    assert import_results.main([str(FIXTURES / "imports/pyperf/memory.json"), "--db-path", place]) == 0
+    command = [sys.executable, "-m", "db.commands.annotate", "label", "format=pyperf", "--db-path", place]
+    labels = (["--model-id", "alpha"], ["--hardware", "NVIDIA L4"])
+    for process in [subprocess.Popen([*command, *label]) for label in labels]:
+        assert process.wait() == 0
+    with Warehouse.open(place, read_only=True) as warehouse:
+        runs = warehouse.query("SELECT DISTINCT run_id, model_id, device_name FROM all_results").dicts()
+    assert [(run["model_id"], run["device_name"]) for run in runs] == [("alpha", "NVIDIA L4")]
 
 
 def test_a_persistent_error_lists_the_attempts():

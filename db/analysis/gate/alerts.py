@@ -74,6 +74,12 @@ INSERT INTO alerts BY NAME SELECT
     $now AS created_at, $now AS updated_at, $result_id AS result_id, $confirmed_by AS confirmed_by,
     $change_point_id AS change_point_id
 """
+IS_GONE = """
+SELECT 1 WHERE $result_id NOT IN (SELECT result_id FROM benchmark_results)
+    OR ($confirmed_by IS NOT NULL AND $confirmed_by NOT IN (SELECT result_id FROM benchmark_results))
+    OR ($change_point_id IS NOT NULL AND $change_point_id NOT IN (SELECT change_point_id FROM change_points))
+"""
+"""A row if what an alert names is not stored any more."""
 EXTEND = """
 UPDATE alerts SET parameters = $parameters, confirmed_by = coalesce(confirmed_by, $confirmed_by)
 WHERE alert_id = $alert_id
@@ -134,11 +140,15 @@ def _store_once(
     add: Callable[[Connection, Mapping[str, Any], Mapping[str, Any]], None],
 ) -> StoredAlerts:
     """Store new alerts, all or none. Where an alert with one of the triages is about the change of a row, that is
-    added to it instead. Alerts that an earlier attempt stored are new too."""
+    added to it instead. Alerts that an earlier attempt stored are new too. There are none about results that another
+    command has deleted or labelled since they were judged."""
 
     def store(connection: Connection) -> StoredAlerts:
         new, known = list[str](), list[str]()
         for row in rows:
+            named = {name: row[name] for name in ("result_id", "confirmed_by", "change_point_id")}
+            if connection.execute(IS_GONE, named).fetchone() is not None:
+                continue
             alert = _same_change(connection, row, triages)
             if alert is None:
                 connection.execute(INSERT, row)

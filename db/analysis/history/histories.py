@@ -303,26 +303,28 @@ def alias_series(warehouse: Warehouse, old: str, new: str, reason: str) -> Serie
     """
     stored_reason = stored_words(reason, "a reason", MAX_LENGTH)
     (old_id, old_keys), (new_id, new_keys) = _series(warehouse, old), _series(warehouse, new)
-    target = _canonical_id(warehouse, new_id) or new_id
-    if target == old_id:
-        relation = "are the same series" if old_id == new_id else f"are already one: {new_id} is an alias of {old_id}"
-        raise UsageError(f"{old_id} and {new_id} {relation}")
-    canonical = _canonical_id(warehouse, old_id)
-    if canonical is not None:
-        raise UsageError(f"{old_id} is already an alias of {canonical}: run benchhouse series unalias {old_id} first")
     differs = differences(old_keys, new_keys)
-    if incomparable := [name for name in ALWAYS_EQUAL if name in differs]:
-        raise UsageError(f"{old_id} and {new_id} differ in {', '.join(incomparable)}: their numbers are not comparable")
-    repointed = len(warehouse.query("SELECT 1 FROM series_alias WHERE canonical_series_id = ?", [old_id]).dicts())
-    now = naive_now()
+    tried: list[SeriesAlias] = []
 
-    def replace_alias(connection: Connection) -> None:
+    def add_alias(connection: Connection) -> SeriesAlias:
+        target, canonical = _canonical_id(warehouse, new_id) or new_id, _canonical_id(warehouse, old_id)
+        if tried and tried[-1].read_as == canonical:  # committed, but the answer was lost
+            return tried[-1]
+        if target == old_id:
+            what = "are the same series" if old_id == new_id else f"are already one: {new_id} is an alias of {old_id}"
+            raise UsageError(f"{old_id} and {new_id} {what}")
+        if canonical is not None:
+            advice = f"run benchhouse series unalias {old_id} first"
+            raise UsageError(f"{old_id} is already an alias of {canonical}: {advice}")
+        if incomparable := ", ".join(name for name in ALWAYS_EQUAL if name in differs):
+            raise UsageError(f"{old_id} and {new_id} differ in {incomparable}: their numbers are not comparable")
+        repointed = len(warehouse.query("SELECT 1 FROM series_alias WHERE canonical_series_id = ?", [old_id]).dicts())
+        tried.append(SeriesAlias(series_id=old_id, read_as=target, differs=differs, repointed=repointed))
         connection.execute(REPOINT, [target, old_id])
-        connection.execute(UNALIAS, [old_id])  # another machine may have added one in a lake
-        connection.execute(ALIAS, [old_id, target, stored_reason, now])
+        connection.execute(ALIAS, [old_id, target, stored_reason, naive_now()])
+        return tried[-1]
 
-    warehouse.change(replace_alias)
-    return SeriesAlias(series_id=old_id, read_as=target, differs=differs, repointed=repointed)
+    return warehouse.change(add_alias)
 
 
 def unalias_series(warehouse: Warehouse, old: str) -> SeriesAlias:

@@ -72,7 +72,7 @@ def test_notes_stay_with_the_runs_and_results_that_replace_those_they_are_about(
         (replaced,) = old.runs
         note(warehouse, replaced.run_id, "new driver")
         note(warehouse, replaced.results[0].result_id, "odd level")
-        warehouse.replace_runs([replaced.run_id], [new])
+        warehouse.replace_runs(lambda: ([replaced.run_id], [new]))
         found = [tuple(row.values()) for row in warehouse.query(NOTED).dicts()]
         assert found == [("result", "odd level", "n"), ("run", "new driver", "n")]
         assert list(verify(warehouse)) == []
@@ -175,6 +175,69 @@ def test_labels_of_imported_runs_are_set_afterwards(database, capsys):
     label = ["label", "model=base", "--hardware", "H100 API_TOKEN=abcdef0123456789", "--db-path", str(database)]
     assert annotate.main(label) == 0
     assert "abcdef0123456789" not in str(rows(database, sql)), "secrets are not stored"
+
+
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """A function that has another one change the warehouse just before its next transaction begins, as another machine
+    may change a lake."""
+
+    def call(other):
+        change = Warehouse.change
+
+        def changed(warehouse, work):
+            monkeypatch.setattr(Warehouse, "change", change)
+            other(warehouse, [row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()])
+            return change(warehouse, work)
+
+        monkeypatch.setattr(Warehouse, "change", changed)
+
+    return call
+
+
+def labelled(warehouse, ids):
+    warehouse.replace_runs(lambda: (ids, [runs_of(LOAD, model_id="n")]))
+
+
+LABELS = "SELECT model_id, precision FROM benchmark_runs"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "left"),
+    [
+        (annotate, ("label", "format=vllm_bench_serve", "--precision", "int4"), ("n", "int4")),
+        (import_results, (LOAD, "--replace", "--precision", "int4"), ("base", "int4")),
+        (import_results, (LOAD,), ("n", "unknown")),
+    ],
+)
+def test_a_command_goes_on_from_what_another_one_has_just_stored(database, meanwhile, command, arguments, left):
+    """Otherwise both stay, and the measurement is there twice."""
+    if arguments != (LOAD,):
+        assert run(import_results, database, LOAD) == 0
+    meanwhile(labelled)
+    assert run(command, database, *arguments) == 0
+    assert rows(database, LABELS) == [left]
+
+
+def test_a_run_that_was_labelled_since_it_was_shown_is_not_deleted(database, meanwhile, capsys):
+    assert run(import_results, database, LOAD) == 0
+    meanwhile(labelled)
+    assert run(delete, database, "format=vllm_bench_serve", "--yes") == 1
+    out, err = capsys.readouterr()
+    assert "deleted" not in out
+    assert "was changed or deleted by another command: run this one again" in err
+    assert rows(database, LABELS) == [("n", "unknown")]
+
+
+def test_a_run_that_was_deleted_just_before_is_neither_labelled_nor_noted(database, meanwhile, capsys):
+    for arguments, code in ((("label", "model=base", "--model-id", "n"), 0), (("add", "latest", "a new fan"), 2)):
+        assert run(import_results, database, LOAD) == 0
+        meanwhile(Warehouse.remove_runs)
+        assert run(annotate, database, *arguments) == code
+        assert rows(database, LABELS) == rows(database, "SELECT note FROM annotations") == []
+    out, err = capsys.readouterr()
+    assert "0 runs labelled" in out
+    assert "no run, result, series, machine or alert has an id that begins with" in err
 
 
 def test_the_trash_replaces_no_file_of_a_command_at_the_same_time(database, tmp_path, make_run, monkeypatch):

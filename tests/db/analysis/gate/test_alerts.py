@@ -11,7 +11,15 @@ import pytest
 
 from benchmarking.cli import main as cli
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from db.analysis.gate.alerts import excursions_of, has_alert, list_alerts, raise_alerts, set_triage, with_recovery
+from db.analysis.gate.alerts import (
+    StoredAlerts,
+    excursions_of,
+    has_alert,
+    list_alerts,
+    raise_alerts,
+    set_triage,
+    with_recovery,
+)
 from db.analysis.gate.gate import DETECTOR
 from db.analysis.history.changes import regressions, update_changes
 from db.analysis.history.histories import histories
@@ -153,6 +161,17 @@ def test_an_alert_about_a_change_in_the_other_direction_is_none_of_this_change(n
             connection.execute("UPDATE alerts SET relative_change = -relative_change")
         assert not is_known()
         assert len(raise_alerts(warehouse, found).new) == 1
+
+
+def test_no_alert_is_raised_about_a_run_that_was_deleted_since_it_was_judged(nights):
+    path, runs = nights
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all(runs)
+        update_changes(warehouse, METRIC)
+        found = regressions(warehouse, [METRIC])
+        warehouse.remove_runs([runs[12].run_id])
+        assert raise_alerts(warehouse, found) == StoredAlerts()
+        assert warehouse.query("FROM alerts").dicts() == []
 
 
 @pytest.mark.parametrize("kind", ["file", "lake"])

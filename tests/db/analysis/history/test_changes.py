@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import JUDGED
 from db.analysis.history import changes, detector
 from db.analysis.history.changes import SearchCounts, change_point_id, regressions, stale_series, update_changes
 from db.analysis.history.detector import NAME, PARAMETERS, VERSION
 from db.analysis.history.histories import alias_series, unalias_series
 from db.analysis.history.history_text import regressions_text
+from db.warehouse import Warehouse
 
 MEDIAN = JUDGED["latency_median_ms"]
 QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
@@ -121,6 +123,24 @@ def test_an_alias_joins_two_histories_and_removing_it_separates_them(warehouse, 
     assert stored(warehouse, "result_id, last_good_result_id, series_id") == [(new[0], old[-1], ids["new-name"])]
     unalias_series(warehouse, ids["old-name"])
     assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, withdrawn=1)
+
+
+def test_two_series_that_are_joined_both_ways_at_once_make_no_circle(warehouse, write_history, monkeypatch):
+    for name in ("one", "two"):
+        write_history(warehouse, QUIET, model_id=name)
+    one, two = (row["series_id"] for row in warehouse.query("SELECT series_id FROM series ORDER BY model_id").dicts())
+    change = Warehouse.change
+
+    def changed(opened, work):
+        monkeypatch.setattr(Warehouse, "change", change)
+        alias_series(opened, one, two, "the other machine was faster")
+        return change(opened, work)
+
+    monkeypatch.setattr(Warehouse, "change", changed)
+    with pytest.raises(UsageError, match="are already one"):
+        alias_series(warehouse, two, one, "renamed")
+    (alias,) = warehouse.query("SELECT series_id, canonical_series_id FROM series_alias").dicts()
+    assert tuple(alias.values()) == (one, two)
 
 
 def test_the_order_is_that_of_the_commits_even_if_measured_backwards(warehouse, write_history):
