@@ -202,6 +202,23 @@ BARE_LOGIN = re.compile(
 )
 LIMIT_OF_SHARE = re.compile(r"\d+(\.\d+)?[a-zA-Z%]{0,3}@p?\d{1,3}%?(?![\w.-])")
 """What is no password and host: the limit ttft:100ms@p90."""
+DATED_MODEL = re.compile(
+    r"""(?x)[A-Za-z][A-Za-z\d]*(?:[_.-][A-Za-z\d]+)+
+    @(?:20\d\d-?(?:0[1-9]|1[0-2])-?(?:[0-3]\d?)?|00\d|latest|default)(?![\w.:/@-])"""
+)
+"""A model after its provider, and what is its version rather than a host: google_vertexai:claude-sonnet-4@20250514; a
+narrow table cuts the end of a date off."""
+TAG_WORD = re.compile(
+    r"""(?xi) \d{1,3} | (?P<size>
+        (?:\d{1,3}x)?\d{1,4}[bmk] | p\d\d\d? | w\d\d?a\d\d? | e\dm\d
+        | (?:u?int|b?f|[bm]?x?fp|nvfp|[fn]f|float|i?q|v|bs?|[tpde]p)\d{1,3}
+        | (?:onnxruntime|ort|openvino|tensorrt|trt|torch|vllm|sglang|llamacpp)\d{0,2}
+    )
+    | instruct | chat | base | it | pt | qat | code | coder | text | vision | vl | tiny | mini | small | medium | large
+    | awq | gptq | gguf | moe | [klms] | x{1,2}[ls]"""
+)
+"""A word in the tag of a model, which a device or server follows: llama3:8b-instruct-q4_K_M@gpu0. Its group is a size,
+type, percentile, version or runtime."""
 NO_USERS = ("mailto", "sip", "sips", "xmpp", "acct", "file")
 """Schemes of addresses that look like a login."""
 MAX_CACHED = 300
@@ -400,7 +417,10 @@ def _without_flag(found: re.Match[str]) -> str:
 def _without_login(found: re.Match[str]) -> str:
     user, password = found["user"], found["password"]
     is_limit = LIMIT_OF_SHARE.match(found.string, found.start("password")) is not None
-    if user in NO_USERS or password.isdigit() or is_limit or is_word(password):
+    is_dated = DATED_MODEL.match(found.string, found.start("password")) is not None
+    words = [TAG_WORD.fullmatch(word) for word in re.split("[-_.]", password)]
+    is_tag = all(words) and any(word is not None and word["size"] for word in words)
+    if user in NO_USERS or password.isdigit() or is_limit or is_dated or is_tag or is_word(password):
         return found[0]
     return f"{user}:{LEFT_OUT}@"
 
