@@ -32,6 +32,7 @@ from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, 
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, visible
+from benchmarking.core.untrusted.redaction import cut_to
 from benchmarking.devices.support.host import free_host_bytes
 from benchmarking.devices.support.select import select
 from benchmarking.measure.aggregate import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK, is_of_copy, peak_name, rate_of
@@ -120,7 +121,7 @@ def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
             matrices[precision] = sizes_for(rate, largest)
         except (RuntimeError, TypeError) as error:
             reason = FAILED if is_out_of_memory(error) else NOT_SUPPORTED
-            missing[precision] = f"{reason}: {' '.join(str(error).split())[:200]}"
+            missing[precision] = f"{reason}: {cut_to(' '.join(str(error).split()), 200)}"
     known_cache_bytes = handle.last_level_cache_bytes()
     cache_bytes = known_cache_bytes or UNKNOWN_CACHE_BYTES
     copies = _copy_sizes(handle, cache_bytes, budget_bytes)

@@ -28,7 +28,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import parse_json
-from benchmarking.core.untrusted.redaction import without_secrets
+from benchmarking.core.untrusted.redaction import cut_to, end_of_log
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import one_token
 from benchmarking.load.observer import LIMIT_S, ClosedError, fetch
@@ -56,7 +56,7 @@ DYING_S = 10.0
 dump."""
 FREE_S = 5.0
 """How long the port of an ended server may still be in use."""
-LOG_LINES, LOG_BYTES, MOST_TEXT, MOST_ANSWER = 20, 4000, 400, 20_000
+LOG_LINES, LOG_CHARACTERS, MOST_TEXT, MOST_ANSWER = 20, 4000, 400, 20_000
 """Last lines and bytes of a log in a result; characters of a text and of a whole page that are kept."""
 
 
@@ -236,12 +236,11 @@ def log_end(log: Path) -> str:
     """The last lines of a server's log, without secrets; empty if there are none."""
     try:
         with log.open("rb") as opened:
-            opened.seek(max(0, os.fstat(opened.fileno()).st_size - LOG_BYTES))
-            text = opened.read().decode("utf-8", "replace")
+            text = end_of_log(opened)
     except OSError:
         return ""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    return "\n".join(without_secrets(line) for line in lines[-LOG_LINES:])
+    return "\n".join(lines[-LOG_LINES:])[-LOG_CHARACTERS:]
 
 
 def about(target: Target) -> dict[str, Json]:
@@ -274,7 +273,7 @@ def _models_in(page: Any) -> list[str]:
 
 def _shortened(value: Any) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= MOST_TEXT else f"{value[:MOST_TEXT]}…"
+        return value if len(value) <= MOST_TEXT else f"{cut_to(value, MOST_TEXT)}…"
     if isinstance(value, dict):
         return {key: _shortened(each) for key, each in value.items()}
     return [_shortened(each) for each in value] if isinstance(value, list) else value

@@ -27,6 +27,7 @@ from benchmarking.core.lazy_modules import np
 from benchmarking.core.quality import MIN_WINDOWS, Quality, QualitySettings, without_quality
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Json
 from benchmarking.core.untrusted.input_files import parse_json
+from benchmarking.core.untrusted.redaction import cut_to
 from benchmarking.load.connections import Target
 from benchmarking.load.observer import fetch
 from benchmarking.measure.quality_measures import WindowScores, text_values
@@ -72,7 +73,7 @@ def server_quality(target: Target, settings: QualitySettings, folder: Path | Non
         return without_quality(f"{NOT_SUPPORTED}: {error}", OF_TEXT)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the quality, not the levels
         name = "" if isinstance(error, BenchhouseError | OSError | ValueError) else f"{type(error).__name__}: "
-        return without_quality(f"{FAILED}: {name}{' '.join(str(error).split())[:MAX_REASON]}", OF_TEXT)
+        return without_quality(f"{FAILED}: {name}{cut_to(' '.join(str(error).split()), MAX_REASON)}", OF_TEXT)
     perplexity, missing = text_values(found)["perplexity"], dict.fromkeys(COMPARED, NO_REFERENCE)
     is_finite = math.isfinite(perplexity.value)
     if not is_finite:

@@ -89,7 +89,7 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
     if log is not None:
         with storage_errors(f"cannot write {log}", "choose another folder with --cache-dir"):
             log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_text(without_secrets(done.stderr[-LAST_LOG_CHARACTERS:]), encoding="utf-8")
+            log.write_text(without_secrets(done.stderr)[-LAST_LOG_CHARACTERS:], encoding="utf-8")
     log_text = None if log is None else str(log)
     last_line = done.stdout.rstrip("\n").rpartition("\n")[2]
     if done.exit_code == 0 and last_line:

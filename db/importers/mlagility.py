@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Json, Point, Result, Status
+from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
@@ -208,7 +209,7 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
         if not isinstance(error, str) or not error:
             states = ", ".join(word for word in words if word != "none") or "none"
             error = f"the file holds no measurement (status: {states})"
-        return [foreign_result(Point(batch_size=1), status=status, error=error[:2000])]
+        return [foreign_result(Point(batch_size=1), status=status, error=cut_to(error, 2000))]
     return [
         foreign_result(
             Point(

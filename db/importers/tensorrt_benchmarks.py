@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
+from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured, median_of
@@ -323,9 +324,9 @@ def _of_summary(file: ForeignFile, text: str, batch: int, point: Point, implicit
                 stated[f"end_to_end_{word}_ms"] = _number(file, end_to_end)
     if TRTEXEC_SUMMARY not in text and not stated:
         error = re.search(r"\[E\] (.+)", text)
-        failure = (
-            error[1].strip()[:2000] if error else "the log has no performance summary: inference did not run to its end"
-        )
+        failure = "the log has no performance summary: inference did not run to its end"
+        if error is not None:
+            failure = cut_to(error[1].strip(), 2000)
         return foreign_result(point, status="failed", error=failure)
     for stage, line in LINE.findall(text):
         for statistic, percentile, value in VALUE.findall(line):

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 from urllib.parse import unquote
 
 from benchmarking.core.codec import SURROGATE, from_json, to_json
@@ -64,6 +64,8 @@ PLAIN_VALUE = re.compile(
 )
 """What is no secret after the name of one: counts, switches, outcomes, placeholders, files of keys."""
 URL_PASSWORD = re.compile(r"""://[^/@:\s'"<>?#]{0,100}:(?!\d{1,5}(?:[/?#]|$))([^\s'"<>]{1,300})@(?!sha256:)""")
+READ_BYTES = 256_000
+"""Of a log, so much is searched for secrets before its last lines are taken."""
 MIN_KNOWN = 6
 MIN_WORD = 8
 """Minimum length of a known secret that consists of letters of one case, and may thus be a word of other texts."""
@@ -194,6 +196,18 @@ def without_secrets(text: str, known: Known | None = None) -> str:
     if len(text) <= secret_patterns.MAX_CACHED:
         redact = secret_patterns.short_without_secrets
     return redact(text, known_secrets() if known is None else known)
+
+
+def cut_to(text: str, most: int) -> str:
+    """The beginning of a text without secrets, which are found first: a part of one could not be recognised."""
+    return without_secrets(text)[:most]
+
+
+def end_of_log(log: IO[bytes]) -> str:
+    """The last whole lines of a log, without secrets, of which some have several lines."""
+    begin = log.seek(max(0, log.seek(0, os.SEEK_END) - READ_BYTES))
+    text = log.read().decode("utf-8", "replace")
+    return without_secrets(text.partition("\n")[2] if begin else text)
 
 
 def compile_patterns() -> None:

@@ -42,12 +42,12 @@ from benchmarking.core.records import (
     from_json,
 )
 from benchmarking.core.text import visible
+from benchmarking.core.untrusted.redaction import end_of_log, without_secrets
 from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.request_loop import LoopSettings, ScenarioSettings
 
 LOG = logging.getLogger(__name__)
 
-STDERR_TAIL_BYTES = 4000
 LAST_LINE_LENGTH = 500
 """Maximum characters of its last line that are shown."""
 
@@ -161,8 +161,7 @@ class WorkerProcess:
             time.sleep(OWN_SIGNAL_S)
         if status == -signal.SIGTERM or status == -getattr(signal, "SIGKILL", 9):
             how += " (out of memory, or killed by a user)"
-        self._stderr.seek(max(0, self._stderr.seek(0, os.SEEK_END) - STDERR_TAIL_BYTES))
-        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        lines = end_of_log(self._stderr).strip().splitlines()
         last = visible(lines[-1].strip())[:LAST_LINE_LENGTH] if lines else ""
         why = f"the worker {how}" + (f": {last}" if last else "")
         return WorkerLostError(why, was_killed=status < 0)
@@ -176,7 +175,7 @@ class WorkerProcess:
         text = os.pread(self._stderr.fileno(), MAX_LOGGED_BYTES, self._logged_bytes)
         whole = len(text) if is_over or len(text) == MAX_LOGGED_BYTES else text.rfind(b"\n") + 1
         self._logged_bytes += whole
-        for line in text[:whole].decode(errors="replace").splitlines():
+        for line in without_secrets(text[:whole].decode(errors="replace")).splitlines():
             LOG.debug("process %d: %s", self.pid, line)
 
     def kill(self) -> None:

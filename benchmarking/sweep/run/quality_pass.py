@@ -55,6 +55,7 @@ from benchmarking.core.records import (
     canonical_hash,
 )
 from benchmarking.core.text import counted
+from benchmarking.core.untrusted.redaction import cut_to
 from benchmarking.measure.quality_measures import (
     OUTPUT_VALUES,
     WindowScores,
@@ -216,7 +217,7 @@ def left_out(workload: Workload, error: Exception) -> Quality:
 
 
 def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())[:MAX_REASON]
+    text = cut_to(" ".join(str(error).split()), MAX_REASON)
     kind = NOT_SUPPORTED if isinstance(error, UnsupportedError) else FAILED
     name = "" if isinstance(error, BenchhouseError) else f"{type(error).__name__}: "
     return f"{kind}: {name}{text}"

@@ -26,7 +26,7 @@ from benchmarking.core.tables import table_of, table_text
 from benchmarking.core.temporary import FOLDER
 from benchmarking.core.terminal import Display, State
 from benchmarking.core.text import counted, duration, listed, number
-from benchmarking.core.untrusted.redaction import redacted
+from benchmarking.core.untrusted.redaction import cut_to, redacted
 from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
@@ -201,7 +201,7 @@ class Progress(Observer):
                 at_s=time.time(),
                 calls=count,
                 median_ms=statistics.median(values) if values else None,
-                error=None if measurement.error is None else measurement.error[:MAX_TEXT],
+                error=None if measurement.error is None else cut_to(measurement.error, MAX_TEXT),
                 doubts=tuple(dict.fromkeys(doubts)),
                 use={name: float(value) for name, value in used if isinstance(value, int | float)},
             )
@@ -385,7 +385,7 @@ class LiveStatus:
         folder = tracks[0].folder if tracks else None
         is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
         constant = {
-            "words": _sweep_words(tracks)[:MAX_TEXT],
+            "words": cut_to(_sweep_words(tracks), MAX_TEXT),
             "command": list(tracks[0].plan.provenance.command) if tracks else [],
             "folder": str(folder.absolute()) if folder is not None and is_saved else None,
             "devices": to_json(tuple(devices.values())[:MAX_DEVICES]),
@@ -416,7 +416,7 @@ class LiveStatus:
             for track in self._progress.tracks
         ]
         changing = {
-            "activity": self.activity[:MAX_TEXT],
+            "activity": cut_to(self.activity, MAX_TEXT),
             "current": to_json(self.current),
             "cells": to_json(cells[:MAX_CELLS]),
             "machines": to_json(self.machines),

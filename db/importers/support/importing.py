@@ -32,7 +32,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import FORMAT, Json, Precision, Result, Run, canonical_hash
 from benchmarking.core.run_file import large_samples
-from benchmarking.core.untrusted.redaction import known_secrets, readable, redacted_record, without_secrets
+from benchmarking.core.untrusted.redaction import cut_to, known_secrets, readable, redacted_record, without_secrets
 from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso
 from db.importers.support.files import STDIN, NoResultsError, importers_for, read_file, recognising
 from db.ingestion import FileRuns
@@ -308,7 +308,7 @@ def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValue
     except Exception as error:  # noqa: BLE001  a stranger's file must not end the import of the others
         if shows_tracebacks():
             traceback.print_exc(file=sys.stderr)
-        what = f"{type(error).__name__}: {first_line(error)}"[:300]
+        what = cut_to(f"{type(error).__name__}: {first_line(error)}", 300)
         reason = f"{path}: not understood: {what} (a fault of this program: please report it with the file)"
         if (line := out_of_memory_line(error)) is not None:
             reason = f"{path}: {line}"

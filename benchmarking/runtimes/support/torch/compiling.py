@@ -26,6 +26,7 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
+from benchmarking.core.untrusted.redaction import cut_to
 from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchOperation, TorchSession
 
 KIND = "inductor"
@@ -316,4 +317,4 @@ def reset_compiler() -> None:
 
 def _first(reasons: list[str]) -> list[Json]:
     """The first line of the first reasons; stack traces with the user's paths follow it."""
-    return [reason.strip().partition("\n")[0][:MAX_REASON_CHARACTERS] for reason in reasons[:MAX_REASONS]]
+    return [cut_to(reason.strip().partition("\n")[0], MAX_REASON_CHARACTERS) for reason in reasons[:MAX_REASONS]]

@@ -23,6 +23,7 @@ from benchmarking.core.errors import OutOfMemoryError, StorageError, memory_erro
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Cell, Json, Point, Readings
+from benchmarking.core.untrusted.redaction import cut_to
 
 NAMES = ("flops", "bytes_accessed")
 
@@ -167,7 +168,7 @@ def count_work(
     except OutOfMemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - a call that cannot be counted loses only its counts
-        why = f"{FAILED}: while counting: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        why = f"{FAILED}: while counting: {type(error).__name__}: {cut_to(' '.join(str(error).split()), 200)}"
         return Readings(missing=dict.fromkeys(NAMES, why))
     return _readings(counter)
 
@@ -285,7 +286,7 @@ def _counter_class() -> type[Any]:
                     self.flops_by_device[place] = self.flops_by_device.get(place, 0) + flops
                 return flops
             except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                self.uncounted[name] = f"its formula does not fit: {str(error)[:80] or type(error).__name__}"
+                self.uncounted[name] = f"its formula does not fit: {cut_to(str(error), 80) or type(error).__name__}"
                 return 0
 
     return Counter

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import getpass
+import io
 import os
 import platform
 import time
 
 import pytest
 
-from benchmarking.core.errors import StorageError
+from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.core.untrusted.redaction import (
+    cut_to,
     from_home,
     is_secret_name,
     know_secrets_in,
@@ -22,6 +24,8 @@ from benchmarking.core.untrusted.redaction import (
     without_secrets,
 )
 from benchmarking.core.untrusted.secret_formats import TOKENS
+from benchmarking.load import served
+from benchmarking.sweep.run import process, quality_pass
 from tests.helpers import secret_texts
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -259,3 +263,40 @@ def test_folders_of_absolute_paths_are_redacted(text, left):
 )
 def test_other_slashes_are_unchanged(text):
     assert without_folders(text) == text
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvAIBADANBgkqhkiG9w0BAQEFAASC+aBc/dEfGhIjKlMnOpQrStUvWxYz0123\n" * 13
+LONG_VALUE = "hunter2Kd93kLq0zzhunter2Kd93kLq0zz"
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        (f"TLS:\n{KEY}fatal: no match\n", "TLS:\n***"),
+        (f"TLS:\n{KEY * 3}-----END PRIVATE KEY-----\n" + "fatal: no match\n" * 9, "fatal: no match"),
+        ("x" * 3950 + f" api_key='{LONG_VALUE}' " + "y" * 3980, "y" * 3980),
+        ("x" * 300_000 + f"\napi_key='{LONG_VALUE}'\nfatal\n", "fatal"),
+        ("one\ntwo\n" * 100_000, "two"),
+    ],
+)
+def test_the_end_of_a_log_has_no_part_of_a_secret(tmp_path, text, last):
+    (tmp_path / "log").write_text(text)
+    found = served.log_end(tmp_path / "log")
+    assert found.endswith(last)
+    assert len(found) <= 4000
+    assert "MIIEv" not in found
+    assert "aBc/dEf" not in found
+    assert "hunter2" not in found
+
+
+def test_a_text_is_cut_after_its_secrets_are_found(monkeypatch):
+    """A part of a known value is not recognised, nor a value whose name is cut off."""
+    secret = "zq83hfKDls0qpWmX72bcNv5T1yLe9uRa"
+    monkeypatch.setenv("MY_API_KEY", secret)
+    before = "E" * 469 + " rejected: "
+    assert cut_to(before + secret, 500) == f"{before}***"
+    assert "zq83" not in quality_pass._reason(BenchhouseError("E" * 270 + " rejected: " + secret))
+    worker = process.WorkerProcess.__new__(process.WorkerProcess)
+    with io.BytesIO(f"started\n{before}{secret}\n".encode()) as worker._stderr:
+        monkeypatch.setattr(process.WorkerProcess, "exit_status", lambda self: 7)
+        assert str(worker.lost()) == f"the worker ended with exit code 7: {before}***"
