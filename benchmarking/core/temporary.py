@@ -27,9 +27,9 @@ if sys.platform != "win32":
 UUID7 = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 FOLDER = re.compile(rf"(?:\.|benchhouse-).+\.{UUID7}\.new")
 """Name of a temporary folder."""
-LOCKED_FILE = re.compile(r"\..+\.json\.tmp")
+LOCKED_FILE = re.compile(rf"\.benchhouse\.{UUID7}\.tmp")
 """Name of a file that is written under its lock, then renamed."""
-UNLOCKED_FILE = re.compile(rf"\.(?:.+\.)?{UUID7}\.new(?:\.wal)?|\.\d+\.probe")
+UNLOCKED_FILE = re.compile(rf"\.(?:.+\.)?{UUID7}\.new(?:\.wal)?")
 """Name of a file written without our lock: a draft, or an unfinished database of an older version."""
 UNLOCKED_AGE_S = 3600.0
 """Age from which such a file is a leftover; it is in use only briefly, or locked by DuckDB."""

@@ -183,7 +183,7 @@ def repair(path: Path, lines: int) -> Path | None:
 
 def replace(path: Path, text: str) -> None:
     """Write or replace a file atomically. Raises OSError, and leaves no draft then."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".benchhouse.{uuid7()}.tmp")  # whatever the length of the name
     with locked_file(temporary) as file:
         try:
             file.write(text)

@@ -16,10 +16,11 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs locks of folde
 HOLD = """
 import sys, time
 from pathlib import Path
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.temporary import locked_file, temporary_folder
 
 place = Path(sys.argv[1])
-with temporary_folder(".a.duckdb", place) as folder, locked_file(place / ".run.json.tmp") as file:
+with temporary_folder(".a.duckdb", place) as folder, locked_file(place / f".benchhouse.{uuid7()}.tmp") as file:
     (folder / "a.duckdb").write_bytes(b"half")
     file.write("half")
     file.flush()
@@ -69,20 +70,24 @@ def test_leftovers_of_killed_processes_are_listed_and_removed(tmp_path, holder):
 
 
 def test_other_files_are_never_removed(tmp_path):
-    """Links, other names, a file with the name of a folder, and what an older version may be writing."""
+    """Links, other names and other programs', a file with the name of a folder, and what an older version may be
+    writing."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "mine").write_text("x")
     place = tmp_path / "place"
     place.mkdir()
     (place / f".a.duckdb.{uuid7()}.new").symlink_to(outside)
-    (place / ".link.json.tmp").symlink_to(outside / "mine")
+    (place / f".benchhouse.{uuid7()}.tmp").symlink_to(outside / "mine")
     (place / f".recent.{uuid7()}.new").write_text("x")
     (place / f"visible.{uuid7()}.new").mkdir()
     (place / ".not-a-uuid.new").mkdir()
     (place / "benchhouse-by-mkdtemp").mkdir()
-    (place / "run.json.tmp").write_text("x")
-    os.mkfifo(place / ".pipe.json.tmp")
+    (place / f"benchhouse.{uuid7()}.tmp").write_text("x")
+    os.mkfifo(place / f".benchhouse.{uuid7()}.tmp")
+    for name in (".settings.json.tmp", ".1234.probe", ".a.json.0a1b2c3d.tmp"):  # of another program
+        (place / name).write_text("x")
+        os.utime(place / name, (0, 0))
     before = names(place)
     remove_leftovers(place)
     assert names(place) == before
@@ -133,7 +138,7 @@ def test_a_folder_removed_before_it_is_locked_is_created_again(tmp_path, monkeyp
 def test_a_file_removed_before_it_is_locked_is_created_again(tmp_path, monkeypatch):
     import fcntl
 
-    path, real, swept = tmp_path / ".run.json.tmp", fcntl.flock, []
+    path, real, swept = tmp_path / f".benchhouse.{uuid7()}.tmp", fcntl.flock, []
 
     def removed(descriptor, how):
         if not swept:
