@@ -134,6 +134,13 @@ WHERE database_name = system.main.current_database() AND comment IS NOT NULL ORD
 SNAPSHOT = f"SELECT max(snapshot_id) AS snapshot FROM {CATALOG}.ducklake_snapshot"
 
 DATA_BYTES = f"SELECT coalesce(sum(file_size_bytes), 0)::BIGINT FROM {CATALOG}.ducklake_data_file"
+NEWEST_FILES = f"""
+SELECT concat("schema".path, "table".path, file.path) FROM {CATALOG}.ducklake_data_file file
+JOIN {CATALOG}.ducklake_table "table" USING (table_id) JOIN {CATALOG}.ducklake_schema "schema" USING (schema_id)
+WHERE file.end_snapshot IS NULL AND file.path_is_relative AND "table".path_is_relative AND "schema".path_is_relative
+ORDER BY data_file_id DESC LIMIT 20
+"""
+"""The places of files in the data folder: some, since one that is lost alone is damage."""
 SNAPSHOT_AGE = "1 day"
 """How long older snapshots stay readable, and unreferenced files are kept: longer than any query or transaction."""
 COMPACTING = (
@@ -315,19 +322,15 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
                 ) from error
             if not place.is_postgres:
                 make_folder(Path(place.catalog).parent)
+            if "://" not in place.data_path:
+                make_folder(Path(place.data_path))
             with lake.turn(connection):
                 _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS true", is_new=True, read_only=False)
         connection.execute(f"USE {NAME}")
         rows = connection.execute(f"SELECT data_path FROM ducklake_settings({literal(NAME)})").fetchall()
         folder = str(rows[0][0])
         if "://" not in folder:
-            if not read_only:
-                make_folder(Path(folder))
-            elif not os.path.isdir(folder):
-                raise StorageError(
-                    f"{place.name}: its data folder {folder} is not on this machine: mount it, or name its local path "
-                    f"with {DATA_PATH}FOLDER after --db-path"
-                )
+            _check_folder(connection, place, folder, read_only=read_only)
         return [folder]
 
     if not place.is_postgres and os.path.exists(place.catalog):
@@ -344,6 +347,25 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
     except BaseException:
         lake.end_watch()
         raise
+
+
+def _check_folder(connection: DuckDB, place: LakePlace, folder: str, *, read_only: bool) -> None:
+    """Raise StorageError if this is not the lake's data folder: files that a writer puts there, such as below the mount
+    point of a share that is not mounted, would be missing for all others."""
+    is_there = os.path.isdir(folder)
+    files = [] if read_only else [path for (path,) in connection.execute(NEWEST_FILES).fetchall()]
+    if not is_there and (read_only or files or place.is_postgres):
+        problem = "is not on this machine"
+    elif files and not any(os.path.exists(os.path.join(folder, path)) for path in files):
+        problem = "has none of the newest files that its catalog names"
+    else:
+        if not is_there:  # the catalog in a file has everything so far
+            make_folder(Path(folder))
+        return
+    raise StorageError(
+        f"{place.name}: its data folder {folder} {problem}: mount it, or name its local path with {DATA_PATH}FOLDER "
+        "after --db-path"
+    )
 
 
 def prepare(connection: DuckDB, lake: Lake) -> None:

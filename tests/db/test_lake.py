@@ -591,6 +591,38 @@ def test_a_lake_opens_without_its_original_data_folder(empty_lake, tmp_path, mak
 
 
 @needs_extension
+def test_a_writer_puts_nothing_where_the_lakes_data_folder_is_not(place, tmp_path, make_run):
+    """As below the mount point of a share that is not mounted, where other machines would not find it."""
+    folder, run = tmp_path / "share", make_run(batch_sizes=range(1, 13), iterations=5)
+    catalog, place = place, f"{place}?data_path={folder}"
+    with Warehouse.open(place) as warehouse:  # which has no files yet
+        assert warehouse.ingest(run)
+    away = folder.rename(tmp_path / "away")
+    for options in ({}, {"read_only": True}):
+        with pytest.raises(StorageError, match=r"its data folder .* is not on this machine: mount it"):
+            Warehouse.open(place, **options)
+    assert not folder.exists()
+    folder.mkdir()
+    with pytest.raises(StorageError, match="has none of the newest files that its catalog names: mount it"):
+        Warehouse.open(place)
+    assert list(folder.iterdir()) == []
+    with Warehouse.open(f"{catalog}?data_path={away}") as warehouse:
+        assert not warehouse.ingest(run)
+    next(away.rglob("*.parquet")).unlink()
+    Warehouse.open(f"{catalog}?data_path={away}").close()  # one that is lost is for --verify to find
+
+
+def test_a_writer_of_a_new_lake_does_not_make_its_data_folder_on_a_machine_that_lacks_it(server, tmp_path):
+    place = f"ducklake:postgres:{server.database('share')}?data_path={tmp_path / 'share'}"
+    Warehouse.open(place).close()
+    (tmp_path / "share").rename(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match=r"its data folder .*share/ is not on this machine: mount it"):
+        Warehouse.open(place)
+    assert not (tmp_path / "share").exists()
+    Warehouse.open(place.removesuffix("share") + "elsewhere").close()
+
+
+@needs_extension
 def test_a_catalog_file_may_not_name_an_object_store_missing_from_the_command(tmp_path, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "hunter2")
