@@ -20,7 +20,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
-from benchmarking.core.storage_paths import is_lake
+from benchmarking.core.storage_paths import LakePlace, is_lake
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
@@ -117,7 +117,9 @@ def main(argv: Sequence[str]) -> int:
             confirm(f"Delete {' and '.join([counted(len(runs), 'run'), *further])}?", arguments.db_path)
         with open_to_write(arguments) as warehouse:
             warehouse.remove_runs(ids)
-        beside = None if is_lake(arguments.db_path) else Path(arguments.db_path).absolute().parent
+        place = LakePlace.parse(arguments.db_path) if is_lake(arguments.db_path) else None
+        file = arguments.db_path if place is None else None if place.is_postgres else place.catalog
+        beside = None if file is None else Path(file).absolute().parent
         moved = [_moved(run, beside) for run in runs if run["origin_format"] is None and run["source"]]
     if arguments.json:
         gone = {name: [plain_values(one) for one in rows] for name, rows in (("notes", notes), ("alerts", alerts))}
@@ -140,13 +142,16 @@ def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
     """Move a run's file to the folder .trash beside it, unless it is there, is gone or has another content by now.
     Returns its `path`, and its new one (`trash`) or why it could not be moved (`problem`).
 
-    `beside`: the database's folder. Its own copy of the file counts, not that at the place from which both were copied.
+    `beside`: the folder of the database or of the lake's catalog. Its own copy of the file, at any depth, counts, not
+    that at the place from which both were copied.
     """
     from benchmarking.core.untrusted.input_files import unpacked_digest
     from benchmarking.core.untrusted.redaction import to_home
 
     source = Path(to_home(run["source"]))
-    places = [source] if beside is None else [beside / source.parent.name / source.name, source]
+    parts = source.relative_to(source.anchor).parts
+    places = [] if beside is None else [beside.joinpath(*parts[start:]) for start in range(len(parts))]
+    places.append(source)
     found = [place for place in places if place.is_file()]
     kept: dict[str, str | None] = {"path": str(found[0] if found else source), "trash": None, "problem": None}
     if not found:

@@ -134,19 +134,31 @@ def test_the_file_of_a_measured_run_goes_to_the_trash_and_can_be_loaded_again(da
     assert [path.name for path in (folder / ".trash").iterdir()] == ["one.json"], "it stays there"
 
 
-@pytest.mark.parametrize("command", ["copytree", "move"])
-def test_the_database_of_a_copied_or_moved_folder_deletes_its_own_files(tmp_path, empty_database, make_run, command):
+@pytest.mark.parametrize(
+    ("command", "name", "runs"),
+    [
+        *(("copytree", "b.duckdb", runs) for runs in ("runs", "results/raw", ".")),
+        ("move", "b.duckdb", "results/raw"),
+        ("copytree", "ducklake:b.ducklake", "results/raw"),
+    ],
+)
+def test_the_database_of_a_copied_or_moved_folder_deletes_its_own_files(
+    tmp_path, make_run, monkeypatch, command, name, runs
+):
+    if name.startswith("ducklake:"):
+        pytest.importorskip("duckdb_extension_ducklake")
     first, second = tmp_path / "first", tmp_path / "second"
-    (first / "runs").mkdir(parents=True)
-    (first / "runs/one.json").write_text(dumps(make_run()))
-    shutil.copy2(empty_database, first / "b.duckdb")
-    setup(["--ingest", str(first / "runs"), "--db-path", str(first / "b.duckdb")])
+    (first / runs).mkdir(parents=True)
+    (first / runs / "one.json").write_text(dumps(make_run()))
+    monkeypatch.chdir(first)
+    setup(["--ingest", runs, "--db-path", name])
     getattr(shutil, command)(first, second)
-    assert run(delete, second / "b.duckdb", "sql:TRUE", "--yes") == 0
-    assert (second / "runs/.trash/one.json").is_file()
-    assert first.exists() == (command == "copytree") == (first / "runs/one.json").is_file()
-    setup(["--ingest", str(second / "runs"), "--db-path", str(second / "b.duckdb")])
-    assert rows(second / "b.duckdb") == []
+    monkeypatch.chdir(second)
+    assert run(delete, name, "sql:TRUE", "--yes") == 0
+    assert (second / runs / ".trash/one.json").is_file()
+    assert first.exists() == (command == "copytree") == (first / runs / "one.json").is_file()
+    setup(["--ingest", runs, "--db-path", name])
+    assert rows(name) == []
 
 
 @pytest.mark.parametrize("arguments", [[], [" "]])
