@@ -172,8 +172,16 @@ def copy_as_it_is(path: Path, target: Path, *, lock_timeout_s: float) -> None:
         with connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
             copy_database(path, part)
         _apply_log(part, path)
+        share_as(path, part)
         if not publish(part, target):
             raise StorageError(f"{target} already exists: choose another path")
+
+
+def share_as(path: Path, copy: Path) -> None:
+    """Let those read and write a copy, before it gets its name, who may with the file; its owner always may. Raises
+    StorageError."""
+    with storage_errors(f"cannot write {copy}"):
+        copy.chmod(path.stat().st_mode & 0o777 | stat.S_IRUSR | stat.S_IWUSR)
 
 
 @contextmanager

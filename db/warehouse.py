@@ -48,6 +48,7 @@ from db.file_copy import (
     make_folder,
     publish,
     remove_temporary_files,
+    share_as,
     temporary_sibling,
     turn,
 )
@@ -497,6 +498,8 @@ class Warehouse:
             raise conflict
         with temporary_sibling(target) as part:
             self._copy_to(part)
+            if os.path.isfile(self.path):
+                share_as(Path(self.path), part)
             if not publish(part, target):
                 raise conflict
 

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError
+from db.file_copy import copy_as_it_is
 from db.warehouse import Warehouse
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX system")
@@ -208,6 +209,16 @@ def test_a_backup_is_equal_and_can_be_worked_with(database, tmp_path, make_run):
         assert warehouse.query(CATALOG).dicts() == catalog
         assert warehouse.ingest(make_run())
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["benchmark_db.duckdb", "copy.duckdb"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of files")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_a_backup_is_as_private_as_its_database(database, tmp_path, mode):
+    with Warehouse.open(database) as warehouse:
+        database.chmod(mode)
+        warehouse.backup(tmp_path / "copy.duckdb")
+    copy_as_it_is(database, tmp_path / "same.duckdb", lock_timeout_s=5)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*[yme].duckdb")} == {mode | 0o600}
 
 
 def test_a_backup_is_never_written_over_a_file(database, tmp_path):
