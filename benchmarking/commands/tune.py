@@ -162,7 +162,10 @@ def main(argv: Sequence[str]) -> int:
     device = found.candidates[0].plan.cell.device
     if (
         prices is not None
-        and prices.lookup(found.candidates[0].plan.hardware.hardware_id, device.name, device.type) is None
+        and prices.lookup(
+            found.candidates[0].plan.hardware.hardware_id, device.name, device.type, len(device.selector.split(","))
+        )
+        is None
     ):
         raise UsageError(f"--price {arguments.price}: no price for {device.type}: add it under per_hour")
     command_session.note_choices([found.candidates[0].plan])

@@ -61,7 +61,7 @@ examples:
   benchhouse recommend gpt2 --among device=cpu --prefer energy
 """
 PRICES = """
-prices.yaml, by type, name or hardware_id of the device:
+prices.yaml, by type or name of one device, or by hardware_id of all together:
   currency: EUR
   per_hour:
     cpu: 0.40

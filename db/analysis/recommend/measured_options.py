@@ -40,6 +40,11 @@ Row = Mapping[str, Any]
 PERCENTILES = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
 AT_LEAST_MEDIAN = (*PERCENTILES, "latency_max_ms")
 """Statistics that are no lower than the median: a limit that one of them meets is met by the median, too."""
+DEVICES = """CASE
+    WHEN origin_format IS NULL OR contains(device, ':') THEN len(string_split(device, ','))
+    ELSE (SELECT device_count FROM hardware_info hardware WHERE hardware.hardware_id = measured.hardware_id)
+END AS devices"""
+"""Number of devices that a result of `measured` used. The count of a device that has a number is of its machine."""
 COLUMNS = (
     *("result_id", "run_id", "session_id", "model_id", "hardware_id", "device", "device_name", "device_type"),
     *("runtime", "runtime_mode", "precision", "num_threads", "cpu_list", "validity", "extra", "missing"),
@@ -50,6 +55,7 @@ COLUMNS = (
     *PERCENTILES,
     *("latency_max_ms", "other_metrics"),
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
+    DEVICES,
 )
 IS_CALL = f"(runtime_mode->>'{LOOP}') IS NULL"
 """Excludes levels of load tests: they are not options for calls."""
@@ -58,7 +64,7 @@ IS_OPTION = f"""status = 'ok' AND validity IN {FIT} AND NOT coalesce(simulated, 
 """A condition on `all_results` and `latest_results`."""
 OPTIONS = f"""
 SELECT {", ".join(COLUMNS)}
-FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
+FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}}) measured
 WHERE {IS_OPTION}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
 ORDER BY result_id
@@ -193,7 +199,16 @@ def options_by_workload(
     by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
         point = Point.from_columns(row)
-        columns = ("result_id", "run_id", "session_id", "hardware_id", "device", "device_name", "device_type")
+        columns = (
+            "result_id",
+            "run_id",
+            "session_id",
+            "hardware_id",
+            "device",
+            "device_name",
+            "device_type",
+            "devices",
+        )
         rate: float | None = row["throughput_tokens_per_sec"]
         tokens = rate if rate is not None and rate > 0 else None  # of a model without tokens, and of some imports, none
         option = Option(
@@ -355,6 +370,7 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
         device=cell.device.selector,
         device_name=cell.device.name,
         device_type=cell.device.type,
+        devices=len(cell.device.selector.split(",")),
         runtime=cell.runtime,
         runtime_mode={**cell.runtime_mode, **binding(cell.num_threads, cell.cpu_list)},
         precision=cell.precision,

@@ -106,18 +106,23 @@ class Prices:
     per_hour:
       cuda: 2.50                      # a type of device
       NVIDIA H100 80GB HBM3: 3.90     # its name, preferred to the type
-      4f1c09d2a7be5310: 0             # a hardware_id, preferred to both
+      4f1c09d2a7be5310: 0             # a hardware_id, preferred to both: all devices that the run used
+
+    The price of a type or name is that of one device.
     """
 
     currency: str
     per_hour: Mapping[str, float]
     """By hardware_id, name or type of the device, names and types in lower case."""
 
-    def lookup(self, hardware_id: str, device_name: str | None, device_type: str) -> float | None:
-        """The price per hour of the device; None if the file has none."""
-        for key in (hardware_id, device_name, device_type):
-            if key is not None and key.lower() in self.per_hour:
-                return self.per_hour[key.lower()]
+    def lookup(self, hardware_id: str, device_name: str | None, device_type: str, devices: int) -> float | None:
+        """The price per hour of the devices; None if the file has none."""
+        name = device_name or ""
+        one = name.removeprefix(f"{devices} x ")  # as several devices of a run of ours are named together
+        of_all = (hardware_id,) if one == name else (hardware_id, name)
+        for key in (*of_all, one, device_type):
+            if key.lower() in self.per_hour:
+                return self.per_hour[key.lower()] * (1 if key in of_all else devices)
         return None
 
 
@@ -185,7 +190,10 @@ class Option:
     """Tokens per second if the model has tokens, otherwise items per second: over the time of all calls."""
     throughput_half_width: float | None = None
     """Half of its 95 % interval over launches, as a logarithm; None below three launches."""
+    devices: int = 1
+    """Number of devices that the run used."""
     price_per_hour: float | None = None
+    """Of all these devices."""
     output_error: float | None = None
     quality: Mapping[str, float] = field(default_factory=dict)
     """Measure of the model's quality -> its value, where it was measured."""
@@ -447,10 +455,11 @@ def measured_value(option: Option, quantity: Quantity) -> float | None:
 
 
 def with_prices(option: Option, prices: Prices | None) -> Option:
-    """The option with the price of its device."""
+    """The option with the price of its devices."""
     if prices is None:
         return option
-    return replace(option, price_per_hour=prices.lookup(option.hardware_id, option.device_name, option.device_type))
+    price = prices.lookup(option.hardware_id, option.device_name, option.device_type, option.devices)
+    return replace(option, price_per_hour=price)
 
 
 def _is_shared(axis: Aim, options: Sequence[Option]) -> bool:

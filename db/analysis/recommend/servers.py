@@ -44,6 +44,7 @@ from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from benchmarking.core.text import counted, number
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.measured_options import (
+    DEVICES,
     Computed,
     binding,
     newer_doubtful,
@@ -73,6 +74,7 @@ COLUMNS = (
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "other_metrics"),
     *("time_to_first_token_p90_ms", "time_to_first_token_p99_ms", "time_per_output_token_p90_ms"),
     *("time_per_output_token_p99_ms", "latency_p90_ms", "latency_p95_ms", "latency_p99_ms"),
+    DEVICES,
 )
 INVALID_KINDS = """(
     SELECT list(one.kind)
@@ -89,7 +91,7 @@ SELECT {", ".join(COLUMNS)}, row_number() OVER (
     PARTITION BY series_id
     ORDER BY validity = 'valid' DESC, validity <> 'invalid' DESC, started_at DESC, result_id DESC
 ) AS place
-FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
+FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}}) measured
 WHERE status = 'ok' AND validity IN {(*FIT, "invalid")} AND NOT coalesce(simulated, FALSE)
     AND {LOOP_TYPE} = 'open' AND TRY_CAST(axes->>{literal(REQUEST_RATE)} AS DOUBLE) > 0
 QUALIFY place = 1 OR row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) < {MOST_TESTS}
@@ -101,7 +103,7 @@ SEARCHED_SHARE = f"TRY_CAST(coalesce(runtime_mode->>{literal(SLO_SHARE)}, '{LEAS
 SEARCHES = f"""
 SELECT {", ".join(COLUMNS)}, {SEARCHED_SHARE} AS share, error,
     TRY_CAST(extra->>'$.load.{SEARCHED}[0]' AS DOUBLE) AS searched_from
-FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
+FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}}) measured
 WHERE (runtime_mode->>'slo') = ? AND ({USABLE}
     AND other_metrics[{literal(HIGHEST_RATE)}] IS NOT NULL AND share >= ?
     OR status = 'failed' AND NOT coalesce(simulated, FALSE) AND searched_from > 0 AND share = ?
@@ -225,7 +227,10 @@ class Server:
     precision: str
     levels: tuple[Level, ...]
     """By rate."""
+    devices: int = 1
+    """Number of devices that it used."""
     price_per_hour: float | None = None
+    """Of all these devices."""
     unjudged: tuple[float, ...] = ()
     """Rates below all levels of which only an invalid load test tells, in which something else than the server was at
     fault, so that they may hold."""
@@ -517,7 +522,7 @@ def _server(
         )
         worst = {level.request_rate: level for level in reversed(worst_first)}
         levels += [worst[rate] for rate in sorted(worst) if not levels or rate > levels[0].request_rate]
-    names = ("hardware_id", "device", "device_name", "device_type", "runtime", "precision")
+    names = ("hardware_id", "device", "device_name", "device_type", "devices", "runtime", "precision")
     server = Server(
         **{name: row[name] for name in names},
         runtime_mode=_mode(row),
@@ -527,7 +532,8 @@ def _server(
     )
     if prices is None:
         return server
-    return replace(server, price_per_hour=prices.lookup(server.hardware_id, server.device_name, server.device_type))
+    price = prices.lookup(server.hardware_id, server.device_name, server.device_type, server.devices)
+    return replace(server, price_per_hour=price)
 
 
 def _pooled(levels: Sequence[Level], share: float) -> list[Level]:

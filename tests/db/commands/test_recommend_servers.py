@@ -20,6 +20,7 @@ from db.analysis.recommend.servers import LOAD_SETTINGS
 from db.commands import check, compare, history, import_results, recommend, show
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load, make_requests
+from tests.helpers.records import make_run
 from tests.helpers.run_changes import Alter
 
 MODEL, REQUESTS = "served", 20
@@ -681,3 +682,36 @@ def test_a_comparison_of_two_servers_begins_with_the_highest_rates_that_searches
     first = " ".join(capsys.readouterr().out.split()).partition("highest rate within the limits: A 4 requests/s")[2]
     assert words in first.partition("not judged")[0]
     assert "each search measured this at its own highest rate" in first
+
+
+def test_the_price_is_of_all_devices_of_a_server_or_a_run(tmp_path, capsys):
+    """An import's count of devices is of those that it used; that of our own runs, of those in the machine."""
+    database, prices = str(tmp_path / "b.duckdb"), tmp_path / "prices.yaml"
+    prices.write_text("currency: EUR\nper_hour: {H100: 4.0}\n")
+    stated = json.loads(Path("tests/fixtures/imports/vllm_bench_serve/summary.json").read_text())[0]
+    for size, rate in ((1, 1.0), (8, 4.0)):
+        file = {
+            **stated,
+            "model_id": MODEL,
+            "max_concurrency": None,
+            "request_rate": rate,
+            "tensor_parallel_size": str(size),
+        }
+        (tmp_path / f"{size}.json").write_text(json.dumps(file))
+        arguments = [str(tmp_path / f"{size}.json"), "--device", "cuda", "--hardware", "H100", "--db-path", database]
+        assert import_results.main(arguments) == 0
+    calls = make_run(model_id="calls")
+    with Warehouse.open(Path(database)) as warehouse:
+        warehouse.ingest(Alter.on_device(calls, "H100", "cuda:0", type="cuda", count=8))
+        both = Alter.on_device(replace(calls, run_id="both"), "2 x H100", "cuda:0,cuda:1", type="cuda", count=8)
+        warehouse.ingest(Alter.results(both, lambda one: replace(one, result_id=f"both {one.result_id}")))
+    capsys.readouterr()
+    of_servers = [MODEL, "--request-rate", "1", "--ttft-ms", "100000", "--share", "0.9"]
+    found = {}
+    for asked in (of_servers, ["calls"]):
+        recommend.main([*asked, "--price", str(prices), "--json", "--db-path", database])
+        document = json.loads(capsys.readouterr().out)
+        options = [one for each in document.get("traffic", ()) for one in each["servers"]]
+        options += [one for each in document.get("workloads", ()) for one in each["options"]]
+        found |= {(one["device"], one["devices"]): one["price_per_hour"] for one in options}
+    assert found == {("cuda", 1): 4.0, ("cuda", 8): 32.0, ("cuda:0", 1): 4.0, ("cuda:0,cuda:1", 2): 8.0}

@@ -29,10 +29,20 @@ def test_the_id_is_preferred_to_the_name_and_the_name_to_the_type(price_file):
     prices = read_prices(price_file("currency: EUR\nper_hour:\n  cuda: 2\n  NVIDIA H100: 3.9\n  4f1c09d2a7be5310: 0\n"))
 
     assert prices.currency == "EUR"
-    assert prices.lookup("4f1c09d2a7be5310", "NVIDIA H100", "cuda") == 0
-    assert prices.lookup("aaaa", "nvidia h100", "cuda") == 3.9
-    assert prices.lookup("aaaa", None, "cuda") == 2
-    assert prices.lookup("aaaa", "Other", "cpu") is None
+    assert prices.lookup("4f1c09d2a7be5310", "NVIDIA H100", "cuda", 1) == 0
+    assert prices.lookup("aaaa", "nvidia h100", "cuda", 1) == 3.9
+    assert prices.lookup("aaaa", None, "cuda", 1) == 2
+    assert prices.lookup("aaaa", "Other", "cpu", 1) is None
+
+
+def test_a_price_by_name_or_type_is_of_each_device_and_one_by_id_of_all(price_file):
+    prices = read_prices(price_file("currency: EUR\nper_hour:\n  cuda: 2\n  H100: 4\n  3 x H100: 10\n  4f1c: 5\n"))
+
+    assert prices.lookup("aaaa", "H100", "cuda", 8) == 32
+    assert prices.lookup("aaaa", "2 x H100", "cuda", 2) == 8
+    assert prices.lookup("aaaa", "3 x H100", "cuda", 3) == 10, "of the devices together"
+    assert prices.lookup("aaaa", "Other", "cuda", 8) == 16
+    assert prices.lookup("4f1c", "H100", "cuda", 8) == 5
 
 
 @pytest.mark.parametrize(
