@@ -183,9 +183,11 @@ def settings_words(
     described: list[str | None] = []
     for subject, mode in zip(subjects, modes, strict=True):
         parts = []  # the kind of load first; our own loop of calls has none
-        if LOOP in mode:
-            parts.append(f"MLPerf {mode[SCENARIO]}" if SCENARIO in mode else f"{mode[LOOP]} loop")
-            parts += [arrivals_words(mode[ARRIVALS])] if ARRIVALS in mode and SCENARIO not in mode else []
+        if SCENARIO in mode:  # also of imports, which have no loop
+            parts.append(f"MLPerf {mode[SCENARIO]}")
+        elif LOOP in mode:
+            parts.append(f"{mode[LOOP]} loop")
+            parts += [arrivals_words(mode[ARRIVALS])] if ARRIVALS in mode else []
         own = [name for name in sorted(names[subject]) if name in mode and name not in KIND_SETTINGS]
         described.append(", ".join([*parts, *(f"{name} {mode[name]}" for name in own)]) or None)
     return described

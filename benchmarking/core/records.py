@@ -97,6 +97,8 @@ point's axes as `REQUEST_RATE`."""
 REQUEST_RATE = "request_rate"
 SCENARIO = "scenario"
 """The key of an MLPerf scenario in `Cell.runtime_mode`: single-stream, multi-stream, offline or server."""
+LOADED_SCENARIOS = ("server", "interactive")
+"""The scenarios that send queries on a schedule; imported ones have no `LOOP`."""
 SERVER = "server"
 """The runtime of a load on a server whose engine is not stated."""
 MAX_REQUESTS = 200_000

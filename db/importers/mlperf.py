@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar
+from benchmarking.core.records import LOADED_SCENARIOS, NOT_SUPPORTED, Doubt, Json, Point, Scalar
 from db.importers.support import mlperf_files
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile, read_file, stored
@@ -279,10 +279,8 @@ def _point(scenario: str, samples: int | None, target_qps: float | None) -> Poin
     """The batch size is the number of samples in a query. The load of a server is an axis, since latency depends on
     it."""
     default = MULTISTREAM_SAMPLES if scenario == "multistream" else 1
-    is_server = scenario in ("server", "interactive")
-    return Point(
-        batch_size=samples or default, axes={"target_qps": target_qps} if is_server and target_qps is not None else {}
-    )
+    axes = {"target_qps": target_qps} if scenario in LOADED_SCENARIOS and target_qps is not None else {}
+    return Point(batch_size=samples or default, axes=axes)
 
 
 def _cell(

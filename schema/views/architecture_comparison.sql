@@ -1,9 +1,11 @@
 CREATE OR REPLACE VIEW architecture_comparison AS
 WITH chosen AS (
     SELECT r.*, run.model_id, run.parameter_count, run.architecture_type, run.task, run.weights, run.runtime,
-        run.precision, run.hardware_id, run.origin_definition, run.is_simulated, coalesce(r.active_parameter_count, run.parameter_count) AS working_parameters
+        run.precision, run.hardware_id, run.origin_definition, run.is_simulated, run.runtime_mode->>'scenario' AS scenario,
+        coalesce(r.active_parameter_count, run.parameter_count) AS working_parameters
     FROM accepted_results r
     JOIN benchmark_runs run USING (run_id)
+    WHERE (run.runtime_mode->>'loop') IS NULL
 )
 SELECT
     r.architecture_type,
@@ -50,16 +52,17 @@ SELECT
     any_value(hardware.device_type) AS device_type,
     r.is_simulated AS simulated,
     r.hardware_id,
-    r.origin_definition
+    r.origin_definition,
+    r.scenario
 FROM chosen r
 JOIN hardware_info hardware USING (hardware_id)
 GROUP BY r.architecture_type, r.task, r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds,
     r.steps, r.documents, r.top_k, r.concurrency, r.axes, r.runtime, r.precision, r.weights, r.hardware_id,
-    r.origin_definition, r.is_simulated
+    r.origin_definition, r.is_simulated, r.scenario
 ORDER BY r.batch_size, r.sequence_length, r.new_tokens, r.image_size, r.audio_seconds, r.steps, r.documents, r.top_k,
-    r.is_simulated, device_name, r.runtime, r.precision, r.weights, r.architecture_type, r.task, r.origin_definition;
+    r.is_simulated, device_name, r.runtime, r.precision, r.weights, r.architecture_type, r.task, r.origin_definition, r.scenario;
 
-COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision, kind of weights and definition of the metrics: medians over the latest valid results of its models. Items and calls differ between families: compare only rows of one task, since latency covers different work across tasks.';
+COMMENT ON VIEW architecture_comparison IS 'Each architecture family and task at each point on each hardware, runtime, precision, kind of weights and definition of the metrics: medians over the latest valid results of its models, without load tests. Items and calls differ between families: compare only rows of one task, since latency covers different work across tasks.';
 COMMENT ON COLUMN architecture_comparison.models_count IS 'Number of models in the row.';
 COMMENT ON COLUMN architecture_comparison.models IS 'Names of these models.';
 COMMENT ON COLUMN architecture_comparison.latency_median_ms IS 'Median of the series'' median latencies in ms.';
@@ -80,4 +83,5 @@ COMMENT ON COLUMN architecture_comparison.decode_ms IS 'Median over the series o
 COMMENT ON COLUMN architecture_comparison.step_ms IS 'Median over the series of the time of a denoising step in ms.';
 COMMENT ON COLUMN architecture_comparison.real_time_factor IS 'Median over the series of latency per second of audio: below 1 is faster than real time.';
 COMMENT ON COLUMN architecture_comparison.achieved_flops_per_sec IS 'Median over the series of floating-point operations per second.';
+COMMENT ON COLUMN architecture_comparison.scenario IS 'MLPerf''s scenario, whose tests measure different things; NULL for other results.';
 COMMENT ON COLUMN architecture_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';

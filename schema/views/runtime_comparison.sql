@@ -2,7 +2,7 @@
 --
 -- One device is one hardware_id, except for a CPU, which is the same device under torch, ONNX Runtime and OpenVINO:
 -- there it is the machine, unless a file of another tool says what is known of it. Numbers of other definitions are
--- never compared. If a point has several eager float32 series (attention, cache), valid ones are preferred,
+-- never compared, nor load tests with calls. If a point has several eager float32 series (attention, cache), valid ones are preferred,
 -- then the default attention and cache of most models, then the newest.
 --
 -- Invalid and simulated results are shown but have no speedup, since they are never ranked. The interval of a ratio of
@@ -26,7 +26,7 @@ WITH shown AS (
     FROM benchmark_results r
     JOIN benchmark_runs run USING (run_id)
     JOIN hardware_info hardware USING (hardware_id)
-    WHERE r.result_id IN (SELECT result_id FROM shown)
+    WHERE r.result_id IN (SELECT result_id FROM shown) AND (run.runtime_mode->>'loop') IS NULL
 ), baseline AS (
     SELECT *
     FROM placed
@@ -131,7 +131,7 @@ FROM compared
 ORDER BY model_id, batch_size, sequence_length, new_tokens, image_size, audio_seconds, steps, documents, top_k, place,
     num_threads, cpu_list, is_ranked DESC, speedup DESC NULLS LAST, latency_median_ms, result_id;
 
-COMMENT ON VIEW runtime_comparison IS 'Each model and point on each device: one row per runtime, settings and precision, compared with eager at float32; fastest first, invalid and simulated results last.';
+COMMENT ON VIEW runtime_comparison IS 'Each model and point on each device: one row per runtime, settings and precision, compared with eager at float32; fastest first, invalid and simulated results last. Without load tests, which are in load_curve.';
 COMMENT ON COLUMN runtime_comparison.speedup IS 'Median latency of eager at float32 divided by that of this row, for the same model, point, device, threads and processors: 2 is twice as fast. NULL without such a result, and for rows that are not ranked.';
 COMMENT ON COLUMN runtime_comparison.speedup_ci_low IS 'Lower end of the 95 % confidence interval of speedup, from the intervals of the two medians; NULL for the baseline itself. See ci_scope. It describes and is no verdict: benchhouse compare judges.';
 COMMENT ON COLUMN runtime_comparison.speedup_ci_high IS 'Upper end of that interval; NULL for the baseline itself.';

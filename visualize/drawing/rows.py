@@ -204,11 +204,11 @@ COMPARABLE_CHOSEN = NEWEST_CHOSEN.format(
 """`COMPARABLE` among the chosen results."""
 
 COMPARABLE = """(
-    SELECT result_id FROM hardware_comparison
+    SELECT result_id FROM accepted_results
     UNION ALL
-    SELECT result_id FROM latest_results WHERE series_id NOT IN (SELECT series_id FROM hardware_comparison)
+    SELECT result_id FROM latest_results WHERE series_id NOT IN (SELECT series_id FROM accepted_results)
 )"""
-"""Results for comparisons: those of the view `hardware_comparison`, and for series it omits the newest result, which
+"""Results for comparisons: those of the view `accepted_results`, and for series it omits the newest result, which
 failed or is invalid and is only counted."""
 
 ROUNDING = 1e-9

@@ -13,7 +13,16 @@ from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality
-from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run, canonical_hash
+from benchmarking.core.records import (
+    LOADED_SCENARIOS,
+    LOOP,
+    NOT_APPLICABLE,
+    SCENARIO,
+    Point,
+    Result,
+    Run,
+    canonical_hash,
+)
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
 from benchmarking.core.text import listed
 from db.analysis.compare.comparison import compare
@@ -57,7 +66,8 @@ COLUMNS = (
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
     DEVICES,
 )
-IS_CALL = f"(runtime_mode->>'{LOOP}') IS NULL"
+IS_MLPERF_LOAD = f"coalesce(runtime_mode->>'{SCENARIO}', '') IN {LOADED_SCENARIOS}"
+IS_CALL = f"((runtime_mode->>'{LOOP}') IS NULL AND NOT {IS_MLPERF_LOAD})"
 """Excludes levels of load tests: they are not options for calls."""
 IS_OPTION = f"""status = 'ok' AND validity IN {FIT} AND NOT coalesce(simulated, FALSE)
     AND latency_median_ms > 0 AND throughput_samples_per_sec > 0 AND {IS_CALL}"""

@@ -45,6 +45,7 @@ from benchmarking.core.text import counted, number
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.measured_options import (
     DEVICES,
+    IS_MLPERF_LOAD,
     Computed,
     binding,
     newer_doubtful,
@@ -114,6 +115,7 @@ ORDER BY share, started_at DESC, result_id DESC
 larger ones, the newest first; of those that found none, only those for that share."""
 NO_SERVERS = {
     "coalesce(simulated, FALSE)": "simulated",
+    f"{LOOP_TYPE} IS NULL AND {IS_MLPERF_LOAD}": "of MLPerf, of which no file states what share met a limit",
     f"{LOOP_TYPE} IS NULL": "from calls",
     f"{LOOP_TYPE} = 'closed'": "from closed loops, which have no request rate",
     "status <> 'ok'": "failed or skipped",

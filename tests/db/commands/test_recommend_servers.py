@@ -346,6 +346,27 @@ def test_kinds_of_load_at_the_same_rate_are_distinguished(kinds, command, capsys
     assert all(words in text for words in ("open loop, constant arrivals", "MLPerf server"))
 
 
+def test_imported_tests_of_mlperf_are_told_apart_and_its_server_is_no_call(tmp_path, capsys):
+    database = ("--db-path", str(tmp_path / "b.duckdb"))
+    folder = Path("tests/fixtures/imports/mlperf/closed/Example")
+    for name, changed in (("server", {}), ("single", {"Server": "SingleStream", "server": "singlestream"})):
+        shutil.copytree(folder, tmp_path / name / "closed" / "Example")
+        for old, new in changed.items():
+            for path in sorted(tmp_path.glob(f"{name}/**/{old}")):
+                path.rename(path.with_name(new))
+        assert import_results.main([str(tmp_path / name / "closed"), *database]) == 0
+    capsys.readouterr()
+    assert show.main(["--json", *database]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    (model,) = {one["model_id"] for one in rows}
+    assert sorted(one["settings"] for one in rows) == ["MLPerf server", "MLPerf singlestream"]
+    recommend.main([model, "--limit", "latency:100s", "--json", *database])
+    (workload,) = json.loads(capsys.readouterr().out)["workloads"]
+    assert [one["runtime_mode"]["scenario"] for one in workload["options"]] == ["singlestream"]
+    assert recommend.main([model, "--request-rate", "1", "--limit", "latency:100s", *database]) == 3
+    assert "1 of MLPerf, of which no file states what share met a limit, 1 from calls" in capsys.readouterr().err
+
+
 def test_kinds_of_load_at_the_same_rate_are_rows_of_a_comparison(kinds, capsys):
     compare.main(["session=2026-03-01", "session=2026-03-02", "--db-path", kinds])
     text = capsys.readouterr().out

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import Doubt, Origin, canonical_hash
+from tests.helpers.load import make_load
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 NOISY = {"validity": "noisy", "doubts": (Doubt(kind="cpu_pressure", severity="noisy"),)}
@@ -101,6 +102,30 @@ def test_architecture_comparison_takes_no_median_of_two_definitions(warehouse, m
     )
     medians = sorted(rows(warehouse, "architecture_comparison", "latency_median_ms, origin_definition"))
     assert medians == [(8.0, None), (24.0, "pyperf")]
+
+
+def test_the_comparisons_are_of_calls_and_of_one_scenario_of_mlperf(warehouse, make_run):
+    """A load at the point of a call is eager at float32 on the same machine, and newer."""
+    calls = make_run(model_id="gpt2", family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,), runtime="eager")
+    load = make_load(engine="eager", concurrency=(1,), model_id="gpt2", started_at="2026-03-01T00:00:00Z")
+    point = calls.results[0].point
+    warehouse.ingest(calls)
+    warehouse.ingest(with_result(dataclasses.replace(load, hardware=calls.hardware), point=point))
+    for number, scenario in enumerate(("singlestream", "offline")):
+        run = make_run(model_id="mlperf", run_id=f"m{number}", slowdown=1 + number, **ONE)
+        run = dataclasses.replace(run, cell=dataclasses.replace(run.cell, runtime_mode={"scenario": scenario}))
+        warehouse.ingest(with_result(run, result_id=f"m{number}"))
+    assert rows(warehouse, "hardware_comparison", "model_id, run_id, times_fastest") == [
+        ("gpt2", calls.run_id, 1.0), ("mlperf", "m0", 1.0), ("mlperf", "m1", 1.0),
+    ]  # fmt: skip
+    assert [one for one in rows(warehouse, "runtime_comparison", "run_id, speedup") if one[0] == calls.run_id] == [
+        (calls.run_id, 1.0)
+    ]
+    assert load.run_id not in {run_id for (run_id,) in rows(warehouse, "runtime_comparison", "run_id")}
+    columns = "models, latency_fastest_ms = latency_slowest_ms, scenario"
+    assert sorted(rows(warehouse, "architecture_comparison", columns), key=str) == [
+        (["gpt2"], True, None), (["mlperf"], True, "offline"), (["mlperf"], True, "singlestream"),
+    ]  # fmt: skip
 
 
 def test_architecture_comparison_counts_doubtful_results(warehouse, make_run):
