@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import IO, Any, TypeVar
@@ -269,6 +269,8 @@ SENTENCE = re.compile(r"[:;,]\s")
 """A path at the beginning of a longer text."""
 SHORT = "…/"
 """Replacement of folders."""
+DOMAIN = r"(?:\.[A-Za-z][A-Za-z\d-]*){2,}"
+"""The domain after the name of a host, if it is not known: "model.py" has none."""
 FOREIGN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
 KEY_BYTES = 32
 MIN_NAME_LENGTH = 3
@@ -313,7 +315,7 @@ def redacted(value: Any, *, anonymous: bool = False) -> Any:
     """JSON values for storage: without secrets and with `~`; if anonymous, without host and user names."""
     known = known_secrets()
     home = _home_pattern(os.path.expanduser(HOME))
-    names = _own_names() if anonymous else ()
+    names = _names_in(value) if anonymous else ()
 
     @cache  # most texts are names of fields
     def cleaned(text: str, is_foreign: bool, is_free: bool = False) -> str:
@@ -407,16 +409,37 @@ def _home_pattern(home: str) -> re.Pattern[str] | None:
     return re.compile(rf"(?<![\w.-])(?<!\w/)(?:{names})(?=$|[/\\\s\"'`:,;)\]}}>])")
 
 
-def _own_names() -> tuple[tuple[str, re.Pattern[str], str], ...]:
-    """The names of this host and user, where each occurs as a word of its own, and the word in its place."""
+def _names_in(value: object) -> tuple[tuple[str, re.Pattern[str], str], ...]:
+    """The names of the hosts of records and of this one, of their domains and of this user, where each occurs as a word
+    of its own, and the word in its place."""
     import getpass
 
     try:
         user = getpass.getuser()
     except (OSError, KeyError, ImportError):  # no name for this user id
         user = ""
+    found = [(user, "", "user")]
+    for host in dict.fromkeys((*_hosts_in(value), platform.node())):
+        label, _, domain = host.partition(".")
+        if label.isdecimal() or label == "localhost":
+            found.append((host, "", "host"))
+            continue
+        domains = [rf"\.{re.escape(domain)}"] if domain else []
+        found.append((label, rf"(?:{'|'.join([*domains, DOMAIN])})?", "host"))
+        found += [(domain, "", "domain")] if "." in domain else []
     return tuple(
-        (name, re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])"), word)
-        for name, word in ((platform.node(), "host"), (user, "user"))
+        (name, re.compile(rf"(?<![\w{'-' if word == 'domain' else '.-'}]){re.escape(name)}{ending}(?![\w-])"), word)
+        for name, ending, word in found
         if len(name) >= MIN_NAME_LENGTH
     )
+
+
+def _hosts_in(value: object) -> Iterator[str]:
+    """The hosts on which records were made."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            host = each.get("host") if name == "provenance" and isinstance(each, Mapping) else None
+            yield from [host] if isinstance(host, str) else _hosts_in(each)
+    elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+        for each in value:
+            yield from _hosts_in(each)

@@ -216,6 +216,22 @@ def test_anonymous_text_omits_host_and_user(monkeypatch):
     assert redacted({"host": "ann-laptop", "name": "x"}, anonymous=True) == {"host": "", "name": "x"}
 
 
+@pytest.mark.parametrize("node", ["gpubox17.corp.example", "gpubox17", "elsewhere"])
+def test_anonymous_text_omits_hosts_with_and_without_their_domain(monkeypatch, node):
+    """Also the host of the record, which may be exported on another machine."""
+    monkeypatch.setattr(platform, "node", lambda: node)
+    record = {
+        "provenance": {"host": "gpubox17.corp.example", "command": ["--host", "x=gpubox17"]},
+        "tags": {"box": "gpubox17"},
+        "error": "gpubox17.corp.example: no. gpubox170, gpubox17.lab.example.org, db.corp.example, gpubox17.",
+    }
+    assert redacted(record, anonymous=True) == {
+        "provenance": {"host": "", "command": ["--host", "x=host"]},
+        "tags": {"box": "host"},
+        "error": "host: no. gpubox170, host, db.domain, host.",
+    }
+
+
 @pytest.mark.parametrize(
     "part",
     [
