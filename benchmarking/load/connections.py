@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     import httptools
 
 Endpoint = Literal["completions", "chat"]
-Take = Callable[[bytes], None]
-"""Receives a piece of a response body; raises RequestError to end the request."""
+Take = Callable[[bytes, float], None]
+"""Receives a piece of a response body, with the time of the event loop at which it was read, the same for all pieces of
+one read; raises RequestError to end the request."""
 FINAL = 200
 """Lowest status of a final response."""
 MAX_DETAIL = 200
@@ -133,12 +134,12 @@ class _Exchange:
         self.status = 0
         self.refusal = b""
 
-    def add(self, piece: bytes) -> None:
+    def add(self, piece: bytes, read_s: float) -> None:
         if self.status != HTTPStatus.OK:
             self.refusal = (self.refusal + piece)[:MAX_REFUSAL]
         elif not self.done.done():
             try:
-                self.take(piece)
+                self.take(piece, read_s)
             except RequestError as error:
                 self.done.set_exception(error)
 
@@ -211,6 +212,8 @@ class _Http1Connection(asyncio.Protocol):
         self._exchange: _Exchange | None = None
         self._has_length = False
         self._head_bytes = 0
+        self._read_s = 0.0
+        self._now = asyncio.get_running_loop().time
         self.has_answered = False
         """Whether any part of the response has arrived."""
 
@@ -234,6 +237,7 @@ class _Http1Connection(asyncio.Protocol):
         from httptools import HttpParserError, HttpParserUpgrade
 
         self.has_answered = True
+        self._read_s = self._now()
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
@@ -258,7 +262,7 @@ class _Http1Connection(asyncio.Protocol):
 
     def on_body(self, piece: bytes) -> None:
         if self._exchange is not None:
-            self._exchange.add(piece)
+            self._exchange.add(piece, self._read_s)
 
     def on_message_complete(self) -> None:
         exchange = self._exchange
@@ -400,13 +404,14 @@ class _Http2Connection(asyncio.Protocol):
         from h2 import events
         from h2.exceptions import ProtocolError
 
+        read_s = self._now()
         try:
             for event in self._state.receive_data(data):
                 match event:
                     case events.DataReceived():
                         self._state.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                         if (exchange := self._exchanges.get(event.stream_id)) is not None:
-                            exchange.add(event.data)
+                            exchange.add(event.data, read_s)
                     case events.ResponseReceived():
                         if (exchange := self._exchanges.get(event.stream_id)) is not None:
                             # The head of an HTTP/2 response.

@@ -121,7 +121,6 @@ class _Reply:
         "_finished_s",
         "_is_error",
         "_keeps_text",
-        "_now",
         "_rest",
         "_room",
         "_tokens",
@@ -129,14 +128,13 @@ class _Reply:
         "sent",
     )
 
-    def __init__(self, sent: Sent, now: Callable[[], float], tokens: int, *, keeps_text: bool) -> None:
+    def __init__(self, sent: Sent, tokens: int, *, keeps_text: bool) -> None:
         self.sent = sent
         self.is_whole = False
         """Whether [DONE] has arrived. What follows does not change the response."""
         self._finished_s: float | None = None
         self._tokens = tokens
         self._room = BYTES_PER_REPLY + BYTES_PER_TOKEN * tokens
-        self._now = now
         self._rest = b""
         self._begin: bytes | None = b""
         """The beginning of a response in which no line of a stream has arrived yet; None after the first."""
@@ -145,8 +143,7 @@ class _Reply:
         self._keeps_text = keeps_text
         self._decode = json.JSONDecoder().decode
 
-    def __call__(self, piece: bytes) -> None:
-        now_s = self._now()
+    def __call__(self, piece: bytes, now_s: float) -> None:
         self._room -= len(piece)
         if self._room < 0:
             raise RequestError("endless", f"the response continues far beyond the {self._tokens} requested tokens")
@@ -279,7 +276,7 @@ class Generator:
         and never raised."""
         loop = asyncio.get_running_loop()
         keeps_text = self.keeps_text or sent.conversation is not None
-        reply = _Reply(sent, loop.time, planned.tokens_out, keeps_text=keeps_text)
+        reply = _Reply(sent, planned.tokens_out, keeps_text=keeps_text)
         if self.keeps_text:
             ids = planned.prompt if isinstance(planned.prompt, tuple) else None
             sent.prompt = "\n".join((*history, str(planned.prompt))) if ids is None else ids

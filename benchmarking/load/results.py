@@ -69,7 +69,10 @@ WARMING_UP, WARMING_UP_Z = 0.1, 3.3
 OTHER_INPUT_LENGTH = 0.2
 """Maximum difference of the server's count of prompt tokens from the requested length, as a share of it."""
 MOST_AT_ONCE = 0.1
-"""Maximum share of responses that may arrive in a single chunk although they have several tokens."""
+"""Maximum share of responses that may arrive in a single piece although they have several tokens, and of tokens that
+may arrive with the one before."""
+TOGETHER_MS = 0.1
+"""Chunks that arrive with smaller gaps were sent together: no server makes 10 000 tokens/s for one request."""
 TOTALS = ("requests_per_sec", "output_tokens_per_sec", "goodput_requests_per_sec")
 """Rates that are also stored from the first start to the last end, with the prefix "total_"."""
 RATES = (*TOTALS, *(f"total_{name}" for name in TOTALS), "input_tokens_per_sec", "goodput_tokens_per_sec")
@@ -420,21 +423,7 @@ def about(
     if not traffic.may_hit_a_prefix:
         reused = sum(cached for cached, total in pairs if cached >= LEAST_REUSED * total)
         found += prefix_cache_hit(reused, sum(total for _, total in pairs))
-    counted = [
-        (len(tokens), count, counter)
-        for tokens, count, counter, error in zip(
-            *(requests.token_ms, requests.tokens_out, requests.tokens_counted_by, requests.error), strict=True
-        )
-        if error is None and count is not None
-    ]
-    if by_chunks := sum(counter == "chunks" for _, _, counter in counted):
-        found.append(doubt("tokens_counted_as_chunks", requests=by_chunks))
-    unlike = [(chunks, count) for chunks, count, _ in counted if chunks and chunks != count]
-    if unlike:
-        at_once = sum(chunks == 1 for chunks, _ in unlike)
-        evidence = {"requests": len(unlike), "at_once": at_once, "chunks": unlike[0][0], "tokens": unlike[0][1]}
-        is_whole = at_once >= MOST_AT_ONCE * sum(one is None for one in requests.error)
-        found.append(doubt("whole_replies", **evidence) if is_whole else doubt("chunks_not_tokens", **evidence))
+    found += _chunks(requests)
     requested = traffic.lengths_out.fixed if traffic.file is None else None
     short = [
         count for count in requests.tokens_out if count is not None and requested is not None and count != requested
@@ -443,6 +432,34 @@ def about(
         found.append(doubt("other_output_length", asked=requested, requests=len(short), tokens=short[0]))
     found += [*_held_open(requests, series), *_other_input_length(requests, traffic)]
     return found if any(one.kind == "warming_up" for one in found) else [*found, *_warming_up(series)]
+
+
+def _chunks(requests: Requests) -> Sequence[Doubt]:
+    """The doubts about responses whose tokens did not arrive one by one: in fewer chunks, or in chunks that something
+    between the server and us held back and handed on together."""
+    by_chunks, told = 0, list[tuple[int, int, int]]()  # of a response: chunks, pieces in which they arrived, tokens
+    for first, last, tokens, count, counter, error in zip(
+        *(requests.first_token_ms, requests.last_token_ms, requests.token_ms),
+        *(requests.tokens_out, requests.tokens_counted_by, requests.error),
+        strict=True,
+    ):
+        if error is not None or count is None:
+            continue
+        by_chunks += counter == "chunks"
+        if tokens:
+            pieces = 1 + sum(after - at >= TOGETHER_MS for at, after in pairwise(tokens))
+            told.append((len(tokens), pieces, count))
+        elif first is not None and last is not None:  # a load with too many tokens to keep all times
+            told.append((count, 1 if last - first < TOGETHER_MS else count, count))
+    found = [doubt("tokens_counted_as_chunks", requests=by_chunks)] if by_chunks else []
+    unlike = [(pieces, count) for _, pieces, count in told if pieces != count]
+    total, together = sum(count for *_, count in told), sum(chunks - pieces for chunks, pieces, _ in told)
+    if unlike and (any(chunks != count for chunks, _, count in told) or together > MOST_AT_ONCE * total):
+        at_once = sum(pieces == 1 for pieces, _ in unlike)
+        evidence = {"requests": len(unlike), "at_once": at_once, "chunks": unlike[0][0], "tokens": unlike[0][1]}
+        is_whole = at_once >= MOST_AT_ONCE * sum(one is None for one in requests.error)
+        found.append(doubt("whole_replies", **evidence) if is_whole else doubt("chunks_not_tokens", **evidence))
+    return found
 
 
 def _warming_up(series: Series) -> Sequence[Doubt]:

@@ -68,6 +68,8 @@ class Script:
     tokens: int | None = None
     """Of each reply; None: as many as requested."""
     tokens_a_chunk: int = 1
+    chunks_together: int = 1
+    """Chunks that something in between holds back, to hand them on at once."""
     stall: tuple[float, float] | None = None
     """Start and length of a time in which the server does nothing, from its first request."""
     metrics: str = ""
@@ -161,13 +163,16 @@ class NullServer:
         script, is_chat = self.script, "messages" in body
         count = script.tokens or body["max_tokens"]
         writer.write(STREAM)
-        done = 0
+        done, held = 0, list[bytes]()
         await self._until(script.ttft_s)
         while done < count or fault == "endless":
             own = min(script.tokens_a_chunk, max(count - done, 1))
             piece: dict[str, Any] = {"delta": {"content": "a" * own}} if is_chat else {"text": "a" * own}
-            self._event(writer, {"choices": [{"index": 0, **piece}]})
+            held.append(_event({"choices": [{"index": 0, **piece}]}))
             done += own
+            if len(held) == script.chunks_together or done >= count:
+                writer.write(b"".join(held))
+                held.clear()
             if fault == "truncated" and done >= 2:
                 return False
             if fault == "wrong_json":
@@ -175,7 +180,7 @@ class NullServer:
             if done < count or fault == "endless":
                 await self._until(script.itl_s * own)
         if fault == "no_done":
-            self._event(writer, {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+            writer.write(_event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}))
             await self._until(script.usage_delay_s or 0.2)
             writer.write(b"0\r\n\r\n")
             return True
@@ -183,7 +188,7 @@ class NullServer:
             await self._until(script.usage_delay_s)
         details = {} if script.cached is None else {"prompt_tokens_details": {"cached_tokens": script.cached}}
         counted = {} if fault == "no_usage" else {"completion_tokens": count}
-        self._event(writer, {"choices": [], "usage": {"prompt_tokens": 7, **counted, **details}})
+        writer.write(_event({"choices": [], "usage": {"prompt_tokens": 7, **counted, **details}}))
         writer.write(_chunk(b"data: [DONE]\n\n"))
         if script.hold_s:
             await self._until(script.hold_s)
@@ -200,8 +205,9 @@ class NullServer:
                 end = max(end, start + self.script.stall[1] + (end - max(start, loop.time())))
         await asyncio.sleep(end - loop.time())
 
-    def _event(self, writer: asyncio.StreamWriter, data: dict[str, Any]) -> None:
-        writer.write(_chunk(b"data: " + json.dumps(data).encode() + b"\n\n"))
+
+def _event(data: dict[str, Any]) -> bytes:
+    return _chunk(b"data: " + json.dumps(data).encode() + b"\n\n")
 
 
 def _chunk(data: bytes) -> bytes:

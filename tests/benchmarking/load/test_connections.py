@@ -40,7 +40,7 @@ async def results(target, bodies):
     async def one(body):
         got = bytearray()
         try:
-            await client.post(body, got.extend)
+            await client.post(body, lambda piece, _: got.extend(piece))
         except RequestError as error:
             return error.kind if str(error) else "no reason given"
         return bytes(got)
@@ -97,7 +97,7 @@ def test_http2_carries_requests_together_and_ends_each_for_itself(scheme, tmp_pa
         async with hypercorn(seen, **settings) as port:
             target = Target(url=f"{scheme}://127.0.0.1:{port}/v1", model="m", http2=True, ca_file=ca_file)
             client = client_of(target)
-            waiting = asyncio.create_task(client.post(b"w", lambda piece: waiting.cancel()))
+            waiting = asyncio.create_task(client.post(b"w", lambda *_: waiting.cancel()))
             await asyncio.wait([waiting])
             while "http.disconnect" not in seen:
                 await asyncio.sleep(0.01)
@@ -265,7 +265,7 @@ def test_a_connection_is_used_again_until_the_server_ends_it():
         client = client_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", model="m"))
         async with server:
             for _ in range(4):
-                await client.post(b"{}", lambda piece: None)
+                await client.post(b"{}", lambda *_: None)
             await client.close()
 
     asyncio.run(run())
@@ -290,7 +290,7 @@ def test_a_request_over_a_connection_that_the_server_was_just_ending_is_sent_ove
             client = client_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", model="m"))
             found = bytearray()
             for _ in range(3):
-                await client.post(b"{}", found.extend)
+                await client.post(b"{}", lambda piece, _: found.extend(piece))
             await client.close()
         return bytes(found)
 

@@ -206,6 +206,17 @@ def test_tls_is_spoken_and_a_certificate_of_another_host_is_an_error(host, error
     assert set(asyncio.run(run()).error) == {error}
 
 
+def test_chunks_that_arrive_together_are_fewer_than_the_tokens():
+    level = Level(rate=10.0, number=30)
+    found = loaded(Script(chunks_together=4), level)
+    assert {len(tokens) for tokens in found.token_ms} == {8}
+    (told,) = [one for one in result_of(TRAFFIC, level, [found]).doubts if one.kind == "chunks_not_tokens"]
+    assert told.evidence.items() >= {"requests": 30, "at_once": 0, "chunks": 2, "tokens": 8}.items()
+    # Seven tokens in eight pieces are hardly other gaps.
+    alone = replace(found, token_ms=tuple(tuple(100.0 + place for place in range(8)) for _ in range(30)))
+    assert "chunks_not_tokens" not in kinds(result_of(TRAFFIC, level, [alone]))
+
+
 def test_tokens_are_the_servers_count_and_not_the_chunks():
     level = Level(rate=10.0, number=30)
     found = loaded(Script(tokens_a_chunk=4), level)
@@ -269,10 +280,9 @@ def test_a_stream_without_done_ends_at_its_reason_for_finishing():
 def test_empty_pieces_after_the_first_are_tokens_and_tool_calls_are_output():
     def of(*events):
         sent = Sent(0.0)
-        times = iter(range(100))
-        reply = _Reply(sent, lambda: float(next(times)), 8, keeps_text=True)
-        for event in events:
-            reply(b"data: " + json.dumps({"choices": [event]}).encode() + b"\n\n")
+        reply = _Reply(sent, 8, keeps_text=True)
+        for at_s, event in enumerate(events):
+            reply(b"data: " + json.dumps({"choices": [event]}).encode() + b"\n\n", float(at_s))
         return list(sent.tokens_s), sent.text
 
     role = {"delta": {"role": "assistant", "content": ""}}
@@ -286,10 +296,9 @@ def test_empty_pieces_after_the_first_are_tokens_and_tool_calls_are_output():
 def answered(*events):
     """What was recorded of a response with these events, a second each, without [DONE]."""
     sent = Sent(0.0)
-    times = iter(range(1, 100))
-    reply = _Reply(sent, lambda: float(next(times)), 8, keeps_text=True)
-    for event in events:
-        reply(b"data: " + json.dumps(event).encode() + b"\n\n")
+    reply = _Reply(sent, 8, keeps_text=True)
+    for at_s, event in enumerate(events, 1):
+        reply(b"data: " + json.dumps(event).encode() + b"\n\n", float(at_s))
     reply.check()
     return sent
 
@@ -306,9 +315,9 @@ def test_fields_that_a_server_leaves_empty_say_nothing():
 
 @pytest.mark.parametrize("body", [b'{"choices": [{"text": "a"}]}', b"<html>\n<body>sign in</body>\n</html>\n"])
 def test_a_response_that_is_no_stream_of_events_is_called_that(body):
-    reply = _Reply(Sent(0.0), lambda: 1.0, 8, keeps_text=False)
+    reply = _Reply(Sent(0.0), 8, keeps_text=False)
     for start in range(0, len(body), 7):
-        reply(body[start : start + 7])
+        reply(body[start : start + 7], 1.0)
     with pytest.raises(RequestError, match=re.escape(f"no stream of events: {body!r}")) as raised:
         reply.check()
     assert raised.value.kind == "no_stream"
@@ -316,8 +325,8 @@ def test_a_response_that_is_no_stream_of_events_is_called_that(body):
 
 @pytest.mark.parametrize("told", [b": still here\n\n", b"event: message\n", b": still here\n\ndata: {}\n\n"])
 def test_a_stream_that_ends_before_its_first_token_is_a_stream_that_ended_early(told):
-    reply = _Reply(Sent(0.0), lambda: 1.0, 8, keeps_text=False)
-    reply(told)
+    reply = _Reply(Sent(0.0), 8, keeps_text=False)
+    reply(told, 1.0)
     with pytest.raises(RequestError) as raised:
         reply.check()
     assert raised.value.kind == "truncated"
@@ -334,10 +343,10 @@ def test_a_stream_that_ends_before_its_first_token_is_a_stream_that_ended_early(
     ],
 )
 def test_an_error_within_a_stream_fails_the_request_however_a_server_tells_it(told):
-    reply = _Reply(Sent(0.0), lambda: 1.0, 8, keeps_text=False)
-    reply(b'event: message\ndata: {"choices": [{"text": "a"}]}\n\n')
+    reply = _Reply(Sent(0.0), 8, keeps_text=False)
+    reply(b'event: message\ndata: {"choices": [{"text": "a"}]}\n\n', 1.0)
     with pytest.raises(RequestError, match="out of blocks") as raised:
-        reply(told + b"\n\n")
+        reply(told + b"\n\n", 1.0)
     assert raised.value.kind == "server_error"
 
 
@@ -357,11 +366,21 @@ def test_a_prompt_of_another_length_than_requested_is_a_doubt():
     assert "other_input_length" not in kinds(result_of(near, level, [found]))
 
 
-def test_replies_in_a_single_chunk_are_invalid_since_token_times_are_unknown():
+@pytest.mark.parametrize("of", [{"tokens_a_chunk": 8}, {"chunks_together": 8}])
+def test_replies_in_a_single_piece_are_invalid_since_token_times_are_unknown(of):
     level = Level(rate=10.0, number=30)
-    at_once = result_of(TRAFFIC, level, [loaded(Script(tokens_a_chunk=8), level)])
+    at_once = result_of(TRAFFIC, level, [loaded(Script(**of), level)])
     assert (at_once.validity, kinds(at_once) - {"other_input_length"}) == ("invalid", {"whole_replies"})
     assert next(one.evidence["at_once"] for one in at_once.doubts if one.kind == "whole_replies") == 30
+
+
+def test_replies_in_a_single_piece_are_recognized_where_the_times_of_tokens_are_too_many_to_keep(monkeypatch):
+    monkeypatch.setattr(generator, "MAX_ARRIVALS", 100)
+    level = Level(rate=10.0, number=30)
+    for together, expected in ((8, {"whole_replies"}), (1, set())):
+        found = loaded(Script(chunks_together=together), level)
+        assert set(found.token_ms) == {()}
+        assert kinds(result_of(TRAFFIC, level, [found])) - {"other_input_length"} == expected
 
 
 def test_an_unexpected_prefix_cache_hit_and_a_short_output_are_doubts():
