@@ -126,6 +126,7 @@ def facts(run: Run, result: Result) -> dict[str, Any]:
         "num_threads": cell.num_threads,
         "weights": cell.workload.weights,
         "simulated": run.is_simulated,
+        **({"axes": dict(result.point.axes)} if result.point.axes else {}),
         "launches": result.launches,
         "validity": result.validity,
         "doubts": [doubt.kind for doubt in result.doubts],

@@ -52,6 +52,7 @@ FURTHER_COLUMNS = {
     **dict.fromkeys(("device", "runtime", "runtime_mode", "precision", "validity", "doubts"), "TEXT"),
     **dict.fromkeys(("run_id", "result_id"), "TEXT"),
     "simulated": "INTEGER",
+    "axes": "TEXT",
 }
 LLAMA_TABLE = "llama_bench"
 
@@ -78,6 +79,7 @@ class LlamaBenchExporter:
             point, cell = result.point, run.cell
             kept = run.origin.kept if run.origin else {}
             started_at = next((samples.started_at for samples in result.samples), run.started_at)
+            axes = {name: value for name, value in point.axes.items() if name != "depth"}
             size_mb = result.metrics.get("model_size_mb", result.metrics.get("memory_weights_mb"))
             rows.append(
                 {
@@ -105,6 +107,7 @@ class LlamaBenchExporter:
                     "run_id": run.run_id,
                     "result_id": result.result_id,
                     "simulated": 1 if run.is_simulated else None,
+                    "axes": json.dumps(axes, sort_keys=True) if axes else None,
                     **{
                         name: value
                         for name, value in (*cell.runtime_mode.items(), *kept.items())

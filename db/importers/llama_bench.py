@@ -35,7 +35,7 @@ from benchmarking.core.records import (
     Result,
     Scalar,
 )
-from db.importers.support.building import UNNAMED, ForeignRun, Format, family_of, iso, precision_of
+from db.importers.support.building import UNNAMED, ForeignRun, Format, exported_axes, family_of, iso, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import SAME_RATE, as_exported, block, foreign_result, measured, median_of
 from db.importers.support.reading import (
@@ -96,6 +96,8 @@ NEEDED = {"build_commit", "model_filename", "n_prompt", "n_gen", "avg_ts"}
 """Columns of every version."""
 IS_HEADER = has_columns(*NEEDED)
 INSERT = re.compile(r"INSERT INTO (?:test|llama_bench) \(([^)]*)\) VALUES \('(.*)'\);")
+ESCAPED = re.compile(r"'((?:[^']|'')*)'(?:\|\|char\((0|10|13)\)\|\||, |$)")
+"""A part of a value in an INSERT of ours, with the character that joins it to the next part of the same value."""
 MARKDOWN_NAMES = {
     "model": "model_type",
     "backend": "backends",
@@ -250,10 +252,7 @@ def _setup(row: Fields) -> dict[str, Any]:
         if model_type and model_type.endswith(f" {stated}"):
             model_id = model_type.removesuffix(f" {stated}")
     # The settings that differ from the tool's defaults, with true and false as 1 and 0; an export has them all.
-    try:
-        exported = json.loads(row.text("runtime_mode") or "{}")
-    except (ValueError, RecursionError):
-        exported = {}
+    exported = _own_json(row, "runtime_mode")
     settings = exported.items() if isinstance(exported, dict) else ()
     mode: dict[str, Scalar] = {name: value for name, value in settings if isinstance(value, bool | int | float | str)}
     for name, defaults in DEFAULTS.items():
@@ -337,7 +336,7 @@ def _test(row: Fields) -> Test:
         batch_size=row.count("batch_size") or 1,
         sequence_length=prompt or None,
         new_tokens=generated or None,
-        axes={"depth": depth} if depth else {},
+        axes=({"depth": depth} if depth else {}) | exported_axes(_own_json(row, "axes")),
     )
     values = array("d", (value / NS_PER_MS for value in row.numbers("samples_ns", low=0) or ()))
     if "samples_ns" not in row:  # scripts that shorten the output keep the speeds
@@ -410,9 +409,10 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
     elif csv_header(file, IS_HEADER):
         yield from csv_rows(file, IS_HEADER)
     elif _inserts(text):
-        # Values are quoted but not escaped, so one that contains quote, comma, space, quote is not split correctly.
+        # llama-bench quotes values without escaping: one that contains quote, comma, space, quote is split wrongly.
         for number, found in enumerate(_inserts(text), 1):
-            names, values = [name.strip() for name in found[1].split(",")], found[2].split("', '")
+            names = [name.strip() for name in found[1].split(",")]
+            values = _escaped_values(found[2]) if "result_id" in names else found[2].split("', '")
             if len(names) == len(values):
                 row = dict(zip(names, values, strict=True))
                 yield Fields(file, row, f"INSERT {number}", numbers_are_text=True)
@@ -437,7 +437,26 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
 
 
 def _inserts(text: str) -> list[re.Match[str]]:
-    return [found for line in text.splitlines() if (found := INSERT.fullmatch(line.strip()))]
+    return [found for line in text.split("\n") if (found := INSERT.fullmatch(line.strip()))]
+
+
+def _escaped_values(text: str) -> list[str]:
+    """The values of an INSERT of ours, which escapes quotes and line ends, from between its outer quotes."""
+    values, value = [], ""
+    for part, character in ESCAPED.findall(f"'{text}'"):
+        value += part.replace("''", "'") + (chr(int(character)) if character else "")
+        if not character:
+            values.append(value)
+            value = ""
+    return values
+
+
+def _own_json(row: Fields, name: str) -> object:
+    """What a column of an export of ours has as JSON; None for anything else."""
+    try:
+        return json.loads(row.text(name) or "null")
+    except (ValueError, RecursionError):
+        return None
 
 
 def _of_table(

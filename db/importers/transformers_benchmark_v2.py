@@ -16,7 +16,7 @@ from typing import Any
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Json, Point, Result, Samples, Scalar
 from benchmarking.core.sample_statistics import tail_quantile
-from db.importers.support.building import ForeignRun, Format, exported, is_amd
+from db.importers.support.building import ForeignRun, Format, exported, exported_axes, is_amd
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import as_exported, block, foreign_result, in_ms, measured, median_of
 from db.importers.support.reading import Fields, has_keys, json_objects, mostly, shortened, top_fields, understood
@@ -135,16 +135,17 @@ def _run(key: str, entry: Fields) -> ForeignRun:
     )
 
 
-def _point(config: Fields) -> Point:
+def _point(config: Fields, facts: Fields) -> Point:
     return Point(
         batch_size=config.count("batch_size") or 1,
         sequence_length=config.count("sequence_length"),
         new_tokens=config.count("num_tokens_to_generate"),
+        axes=exported_axes(facts.any("axes")),
     )
 
 
 def _result(entry: Fields, metadata: Fields, config: Fields, facts: Fields) -> Result:
-    point = _point(config)
+    point = _point(config, facts)
     is_newest = "success" in metadata
     has_succeeded = metadata.flag("success") is not False
     name = next((name for name in MEASUREMENTS if name in entry), MEASUREMENTS[0])
@@ -251,7 +252,7 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     metadata = scenario.section("metadata")
     config, hardware = metadata.section("config"), metadata.section("hardware_info")
     facts = metadata.section("benchhouse")
-    result = as_exported(_first_result(scenario, config), facts.items("doubts"), facts.text("validity"))
+    result = as_exported(_first_result(scenario, config, facts), facts.items("doubts"), facts.text("validity"))
     mode: dict[str, Scalar] = {name: value for name in FIRST_MODE if (value := config.text(name))}
     if (uses_cache := config.flag("use_cache")) is False:
         mode["use_cache"] = uses_cache
@@ -295,8 +296,8 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     )
 
 
-def _first_result(scenario: Fields, config: Fields) -> Result:
-    point = _point(config)
+def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
+    point = _point(config, facts)
     measures, gpu = scenario.section("measurements"), scenario.section("gpu_metrics")
     latency, first, each = (measures.section(name) for name in ("latency", *FIRST_TOKEN_TIMES))
     latencies, firsts, means = (in_ms(entry.numbers("measurements") or ()) for entry in (latency, first, each))
@@ -311,14 +312,16 @@ def _first_result(scenario: Fields, config: Fields) -> Result:
         rates["throughput_samples_per_sec"] = rate
         if point.new_tokens:
             rates["throughput_tokens_per_sec"] = rate * point.new_tokens
-    # The tokens per second as the file states them: they count the tokens of a batch as the tool does.
+    # The tokens per second as the file states them: they count the tokens of a batch as the tool does. In an export of
+    # ours they are those of one sequence.
     speed = measures.section("tokens_per_second")
     if speed.text("unit") in (None, "tokens/sec", "tokens/s", "tokens/second"):
         speeds = {name: speed.number(name, low=0) for name in (*FIRST_STATED, "std")}
         raw = speed.unread_copy().numbers("measurements", low=0)
         mean = speeds["mean"] if speeds["mean"] is not None else fmean(raw) if raw else speeds["median"]
         rates |= {f"tokens_per_second_{name}": value for name, value in speeds.items()}
-        rates |= {} if mean is None else {"throughput_tokens_per_sec": mean}
+        if mean is not None and "result_id" not in facts:
+            rates["throughput_tokens_per_sec"] = mean
     else:
         speed.leave_out("unit", f"expected tokens/sec, found {speed.peek('unit')!r:.40}")
     further = {

@@ -603,6 +603,12 @@ def exported(facts: Fields) -> dict[str, Any]:
     return found
 
 
+def exported_axes(stated: object) -> dict[str, float]:
+    """The further axes of a point that an export of ours states."""
+    found = stated.items() if isinstance(stated, dict) else ()
+    return split_arguments({name: one for name, one in found if type(one) in (int, float)})[0]
+
+
 def is_amd(name: str) -> bool:
     """Whether the name is that of a GPU of AMD; most of AMD's names of processors have no GPU in them."""
     lower = name.lower()

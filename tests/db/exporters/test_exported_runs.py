@@ -13,13 +13,14 @@ import pytest
 
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import Doubt
+from benchmarking.core.records import Doubt, Point
 from db import ingestion
 from db.importers.support.files import read_file
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
+from tests.helpers.records import make_result
 
 OF_THE_FILE = ("source", "source_sha256", "ingested_at")
 
@@ -228,6 +229,27 @@ def test_results_of_another_tool_come_back_with_its_runtime_device_and_precision
     if name != "benchmark_report":
         modes = [dict(one.cell.runtime_mode) for one in runs]
         assert all(dict(one.cell.runtime_mode) in modes for one in found)
+
+
+@pytest.mark.parametrize("name", ["benchmark_scenarios", "llama_bench_sql", "transformers_benchmark_v2"])
+def test_a_point_comes_back_with_its_further_axes_and_its_tokens_of_the_batch(name, came_back, make_run):
+    """Without the axes, both points would be one series. 4 sequences of 8 tokens in 16 ms are 2000 tokens/s."""
+    axes = ({"image_size": 224, "depth": 512}, {"image_size": 448})
+    points = [Point(batch_size=4, sequence_length=32, new_tokens=8, axes=one) for one in axes]
+    results = tuple(make_result(point, 16.0, launches=1) for point in points)
+    made = replace(make_run(family="multimodal", launches=1), results=results)
+    found = [one for run in came_back(name, made) for one in run.results]
+    assert sorted((one.point for one in found), key=lambda point: point.axes["image_size"]) == points
+    for one in found:
+        assert one.metrics["throughput_tokens_per_sec"] == pytest.approx(2000, rel=0.02)
+
+
+@pytest.mark.parametrize("text", ["it's", "a', 'b", "'", "two\nlines\r\nand \u2028 one", "a'||char(10)||'b"])
+def test_a_script_for_sqlite_comes_back_with_its_text(text, came_back, make_run):
+    run = make_run(model_id=f"m {text} m", family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,))
+    (again,) = came_back("llama_bench_sql", replace(run, cell=replace(run.cell, runtime_mode={"note": text})))
+    assert again.cell.workload.model_id == f"m {text} m"
+    assert again.cell.runtime_mode["note"] == text
 
 
 def test_a_scenario_names_the_gpu_that_another_tool_did_not_monitor(export, warehouse, tmp_path):
