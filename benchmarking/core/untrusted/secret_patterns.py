@@ -91,6 +91,8 @@ MAX_VALUE = 500
 REST = re.compile(r"""[^\s,;&"']*""")
 QUOTED = r"""\\"(?:(?!\\").){0,4000}\\" | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.|\'\')*' """
 LIST = rf"""\[\s*(?:{QUOTED})(?:\s*,\s*(?:{QUOTED}))*\s*\]"""
+FLOW = r"""\[[^\[\]\n"']{1,2000}\]"""
+"""A list of YAML without quotes."""
 BLOCK = r"""[|>][+-]?[ \t]*\n[ \t]+[^\n]+"""
 """The first line of a block in YAML."""
 TRIPLE = r"""\"{3}.{0,4000}?\"{3} | \'{3}.{0,4000}?\'{3}"""
@@ -108,9 +110,9 @@ BRACES = r"""\{[^{}\s"':]{4,200}\}"""
 """A value of ODBC that contains signs."""
 VALUE = re.compile(
     rf"""(?xs) {TRIPLE} | {DEEP} | {CURLY} | {SHELL} | {BRACES} | [\w:.]{{0,60}}\(\s*(?:{QUOTED}) | {JOINED} | {LIST}
-    | {BLOCK} | {TAGGED} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """
+    | {FLOW} | {BLOCK} | {TAGGED} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """
 )
-VALUES = re.compile(rf"""(?xs) [bu]?(?:{QUOTED}) | {LIST} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
+VALUES = re.compile(rf"""(?xs) [bu]?(?:{QUOTED}) | {LIST} | {FLOW} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
 LINE = re.compile(rf"""(?xs) {QUOTED} | [^\n"']+ """)
 SCHEMES = "bearer|basic|digest|negotiate|ntlm|hawk|hoba|token|key|api[-_]?key|oauth|dpop|gnap|signature"
 AUTHORIZATION = re.compile(
@@ -168,13 +170,34 @@ LOGIN_CALL = re.compile(
     (?:\w{{1,20}}\s?=\s?)?[bu]?(?:{QUOTED})\s?,\s?(?:\w{{1,20}}\s?=\s?)?)(?P<value>[bu]?(?:{QUOTED}))(?=\s?[,)\]])"""
 )
 """A user and a password in a call: auth=("ann", "..."), HTTPBasicAuth("ann", "...")."""
+KEY_WORDS = "(?:api|access|secret|private|signing)[ _-]?key"
+TOLD_NAME = re.compile("[Kk]ey|KEY|[Tt]oken|TOKEN|[Pp]assword")
+TOLD_VALUE = r"""(?P<value>(?=[^\s,;"']{0,100}\d)(?=[^\s,;"']{0,100}[A-Za-z])[\w~.+/=@!$%&*^?-]{8,200})"""
 SENTENCE = re.compile(
-    r"""(?xi)(?P<sign>(?<![\w-])
-    (?P<name>(?:api|access|secret|private|signing)[ _-]?key|secret|token|passw(?:or)?d|pwd|passphrase)
-    \ (?:(?:is|was)\ ?:? | (?:for|of)\ [\w.@-]{1,60}(?::|\ (?:is|was):?))\ ["']?)
-    (?P<value>(?=[^\s,;"']{0,100}\d)(?=[^\s,;"']{0,100}[A-Za-z])[\w~.+/=@!$%&*^?-]{8,200})"""
+    rf"""(?xi)(?P<sign>(?<![\w-])
+    (?P<name>{KEY_WORDS}|secret|token|passw(?:or)?d|pwd|passphrase)
+    \ (?:(?:is|was)\ ?:? | (?:for|of)\ [\w.@-]{{1,60}}(?::|\ (?:is|was):?))\ ["']?)
+    {TOLD_VALUE}"""
 )
 """A secret in a sentence: my API key is ..., the token was: ..."""
+REFUSAL = re.compile(
+    rf"""(?xi)(?P<sign>(?<![A-Za-z\d-])(?:(?P<name>{KEY_WORDS})
+        (?:\ (?:provided|given|supplied|used|received|sent|rejected))?\s?(?::|=>?|->|(?=\())\s?
+        | (?:invalid|incorrect|wrong|bad|unknown|expired|revoked)\ (?:x-)?(?:{KEY_WORDS}|bearer\ token)\s
+    )["'`(\[]?)
+    {TOLD_VALUE}"""
+)
+"""A secret in the words of a server: Incorrect API key provided: ..."""
+REFUSED = re.compile(
+    rf"""(?xi)(?P<sign>(?<![\w-])(?P<name>{KEY_WORDS}|token|password)\ ["'`]?)
+    {TOLD_VALUE}(?=["'`]?\ (?:not\ found | (?:is|was|has)\ (?:(?:not|been)\ )?
+    (?:valid|invalid|expired|revoked|unknown|malformed|wrong|incorrect|disabled|authori[sz]ed|recogni[sz]ed|accepted)))"""
+)
+"""A secret before the verb: Token ... is invalid."""
+FLAG_IN_LIST = re.compile(
+    r"""(?P<name>(?<![\w-])--?[A-Za-z][\w-]{0,60})(?P<sign>,\s?)(?P<value>[^\s,\]"'=-][^\s,\]"']{3,300})(?=[,\]])"""
+)
+"""A flag and its value in a list of YAML without quotes."""
 KEY_PART = re.compile(
     r"""(?x)(?P<sign>"(?:d|k|p|q|dp|dq|qi)"\s?:\s?"|<(?:D|P|Q|DP|DQ|InverseQ)>)(?P<value>[\w+/=-]{16,})"""
 )
@@ -247,7 +270,7 @@ def without_secrets(text: str, known: Known) -> str:
     if "|" in text:
         text = PIPED.sub(_without_value, text)
     if "-" in text:
-        text = FLAG.sub(_without_flag, text)
+        text = FLAG_IN_LIST.sub(_without_listed_flag, FLAG.sub(_without_flag, text))
     if "'" in text or '"' in text:
         text = SQL.sub(_without_value, PAIR.sub(_without_named_value, text))
         text = CALL.sub(_without_called_value, text) if "(" in text else text
@@ -265,6 +288,8 @@ def without_secrets(text: str, known: Known) -> str:
         text = BARE_KEY.sub(_without_bare_key, SHORT_NAME.sub(_without_value, text))
     if " is " in text or " was" in text or " for " in text or " of " in text:
         text = SENTENCE.sub(_without_told_value, text)
+    if TOLD_NAME.search(text) is not None:
+        text = REFUSED.sub(_without_told_value, REFUSAL.sub(_without_told_value, text))
     has_logins = any(word in text for word in LOGIN_WORDS) or PASSWORD_FILE_LINE.search(text) is not None
     return LOGINS.sub(_without_value, text) if has_logins else text
 
@@ -397,7 +422,7 @@ def _without_called_value(found: re.Match[str]) -> str:
 
 def _without_told_value(found: re.Match[str]) -> str:
     before = (words_of(found.string[max(0, found.start() - MAX_BEFORE) : found.start()]) or [""])[-1]
-    is_no_secret = found["name"].lower() == "token" and before in NO_SECRET_TOKENS
+    is_no_secret = (found["name"] or "").lower() == "token" and before in NO_SECRET_TOKENS
     return found[0] if is_no_secret or _is_special(found["value"]) else _without_value(found)
 
 
@@ -412,6 +437,11 @@ def _without_flag(found: re.Match[str]) -> str:
     if not is_secret_flag(found["name"]) or is_no_value or PLAIN_VALUE.fullmatch(value.rstrip(":,.")):
         return found[0]
     return f"{found['name']}{found['sign']}{_hidden(value)}"
+
+
+def _without_listed_flag(found: re.Match[str]) -> str:
+    """In prose, a comma and words follow the name of a flag."""
+    return _without_flag(found) if any(map(str.isdigit, found["value"])) else found[0]
 
 
 def _without_login(found: re.Match[str]) -> str:
