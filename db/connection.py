@@ -109,6 +109,13 @@ TRANSIENT = (
     'Failed to execute query "ROLLBACK"',  # the server disappeared while a failed statement was rolled back
 )
 """Signs of temporary DuckLake errors: another writer was first, or PostgreSQL is restarting."""
+REFUSED = re.compile(
+    r'((?:database|role) ".*" (?:does not exist|is not permitted to log in)|permission denied for database .*'
+    r"|.*authentication failed for user .*|no pg_hba\.conf entry .*|pg_hba\.conf rejects .*|.*no password supplied"
+    r"|server does not support SSL.*)\s*$",
+    re.MULTILINE,
+)
+"""PostgreSQL's and its client's reasons why a connection is refused that another attempt does not change."""
 INVALIDATED = ("database has been invalidated", "Attempted to access index 0 within vector of size 0")
 """Signs of errors after which DuckDB accepts no statements: DuckLake raises them if its server disappears in a
 commit."""
@@ -599,6 +606,12 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         return StorageError(f"{path}: not enough memory ({problem}): narrow the selection, or allow more memory")
     if any(sign in text for sign in INVALIDATED):
         return InvalidatedError(f"{path}: DuckDB gave up: {first_paragraph(parse_message(text).message)}")
+    if "connection to server" in text and (refused := REFUSED.search(text)):
+        reason = refused[1].rpartition(" failed: ")[2].removeprefix("FATAL:").strip()
+        return StorageError(
+            f"{path}: the server refuses the connection: {reason}: check the database, the user and its password "
+            "(PGPASSWORD, ~/.pgpass or a service file); createdb makes a missing database"
+        )
     if any(sign in text for sign in TRANSIENT):
         return TransientError(f"{path}: {first_paragraph(parse_message(text).message)}")
     if "not a valid DuckDB database" in text:

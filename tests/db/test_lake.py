@@ -271,6 +271,44 @@ def test_two_machines_that_label_one_run_at_once_leave_one_run_with_both_labels(
     assert [(run["model_id"], run["device_name"]) for run in runs] == [("alpha", "NVIDIA L4")]
 
 
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (("dbname=refused", "dbname=none"), 'database "none" does not exist'),
+        (("user=bench", "user=nobody"), 'role "nobody" does not exist'),
+        (("user=bench", "user=bench sslmode=require"), "server does not support SSL, but SSL was required"),
+    ],
+)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_connection_that_the_server_refuses_is_not_tried_again(server, tmp_path, changed, reason, read_only):
+    if "refused" not in server.ask("postgres", "SELECT datname FROM pg_database"):
+        server.database("refused")
+    catalog = f"dbname=refused host=127.0.0.1 port={server.port} user=bench".replace(*changed)
+    with pytest.raises(StorageError, match=f"refuses the connection: {reason}: check the database, the user") as found:
+        Warehouse.open(f"ducklake:postgres:{catalog}?data_path={tmp_path / 'data'}", read_only=read_only)
+    assert not isinstance(found.value, connections.TransientError)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            'failed: FATAL:  password authentication failed for user "me"\n',
+            'password authentication failed for user "me"',
+        ),
+        ("failed: fe_sendauth: no password supplied\n", "fe_sendauth: no password supplied"),
+        ('failed: FATAL:  no pg_hba.conf entry for host "::1"\n', 'no pg_hba.conf entry for host "::1"'),
+        ("failed: FATAL:  the database system is starting up\n", None),
+        ("failed: Connection refused\n", None),
+    ],
+)
+def test_only_a_refusal_that_lasts_is_told_from_a_server_that_is_away(said, reason):
+    text = f'IO Error: Unable to connect to Postgres at "dbname=b": connection to server at "lab", port 5432 {said}'
+    error = connections.storage_error(text, "bench")
+    assert isinstance(error, connections.TransientError) == (reason is None)
+    assert reason is None or f"refuses the connection: {reason}: check" in str(error)
+
+
 def test_a_persistent_error_lists_the_attempts():
     def fail():
         raise connections.storage_error("Unable to connect to Postgres", "bench")
