@@ -83,6 +83,8 @@ def _unknown(name: str, rest: Sequence[str]) -> str:
     if (answer := answers.get(name)) is not None:
         is_of_server = {word.partition("=")[0] for word in rest} & OF_SERVERS
         return f"unknown command {name!r}: {answers['serving'] if is_of_server else answer}"
+    import shlex
+
     from benchmarking.workloads.support import families
 
     known = [*COMMANDS, *ALIASES]
@@ -91,7 +93,7 @@ def _unknown(name: str, rest: Sequence[str]) -> str:
         near = [one for one in (rest[0],) if one in COMMANDS] or named_by(rest[0], known)[:1] or near
     is_folder = os.path.isdir(name) and (not near or os.path.isfile(os.path.join(name, "config.json")))
     if families.catalog_entry(name) is not None or name.endswith((".gguf", ".onnx")) or is_folder:
-        return f"{name!r} is no command: benchhouse run {name} measures a model"
+        return f"{name!r} is no command: benchhouse run {shlex.quote(name)} measures a model"
     ours = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
     hint = f"did you mean {' or '.join(ours)}? " if ours else ""
     return f"unknown command {name!r}: {hint}benchhouse --help lists all"

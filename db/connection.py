@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -563,7 +564,7 @@ class DamagedError(FormatError):
         """`damage` names the damaged part and the problem."""
         super().__init__(
             f"{path} is damaged: {damage}: rebuild it from the run files with "
-            f"{as_typed('setup')} --rebuild-from FOLDER --db-path {path}"
+            f"{as_typed('setup')} --rebuild-from FOLDER --db-path {shlex.quote(path)}"
         )
         self.damage = damage
 
@@ -581,8 +582,8 @@ def is_locked(text: str) -> bool:
 def missing_database(path: str) -> StorageError:
     """The error for a path without a database."""
     return StorageError(
-        f"no database at {path}: create it with {as_typed('setup')} --db-path {path}, or store results with "
-        f"{as_typed('run')} MODEL --save --db-path {path}"
+        f"no database at {path}: create it with {as_typed('setup')} --db-path {shlex.quote(path)}, or store results "
+        f"with {as_typed('run')} MODEL --save --db-path {shlex.quote(path)}"
     )
 
 
@@ -593,7 +594,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         holder = f"PID {pid[1]}" if pid else "another process"
         return LockedError(
             f"{path} is in use by {holder} (waited {waited_s:g} s). Run files are kept: once the database is "
-            f"free, load them with {as_typed('setup')} --ingest FOLDER --db-path {path}"
+            f"free, load them with {as_typed('setup')} --ingest FOLDER --db-path {shlex.quote(path)}"
         )
     if LOG_UNREADABLE in text:
         return DamagedError(path, f"its log {path}.wal cannot be read, or belongs to another file")

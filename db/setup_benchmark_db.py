@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -204,8 +205,7 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
         without = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
         note(f"{as_typed('setup')}: {path}: {without}")
     for path in report.get("unfinished", ()):
-        folder = Path(path).parent
-        finish = f"{as_typed('run')} --resume --output-dir {folder}"
+        finish = f"{as_typed('run')} --resume --output-dir {shlex.quote(str(Path(path).parent))}"
         note(f"{as_typed('setup')}: unfinished {path}: finish it with {finish}, or give the file to end it as it is")
     if arguments.json:
         print_json(report)

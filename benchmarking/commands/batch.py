@@ -28,7 +28,7 @@ from benchmarking.batch.summary import (
 )
 from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
-from benchmarking.core.command_line import default_database, note, run_command
+from benchmarking.core.command_line import default_database, flag_words, note, run_command
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import (
     EXIT_FAILED,
@@ -283,10 +283,10 @@ def _check_report(path: str | None, plans: Sequence[CellPlan] = ()) -> None:
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     """Say how far it came, and the command that continues it, with the arguments that --resume does not keep."""
     manifest = batch.manifest
-    words = [*as_typed("batch").split(" "), "--resume", "--output-dir", str(batch.folder)]
+    words = [*as_typed("batch").split(" "), "--resume", *flag_words("--output-dir", str(batch.folder))]
     of_flags = (("--db-path", manifest.info.db_path, default_database()), ("--report", manifest.info.report, None))
     for flag, path, also in of_flags:
-        words += [flag, path] if path is not None and not manifest.owns(path, also) else []
+        words += flag_words(flag, path) if path is not None and not manifest.owns(path, also) else []
     codes = {runtime(cell.runtime).foreign_code(cell.runtime_mode, cell.workload.path) for cell in manifest.cells}
     foreign = {code.flag: getattr(arguments, code.key) or code.path for code in codes if code is not None}
     words += [word for flag, value in sorted(foreign.items()) for word in (flag, value)]

@@ -21,6 +21,7 @@ benchhouse benches --list-models
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -131,14 +132,16 @@ def _check_first_word(argv: Sequence[str]) -> None:
     other tools."""
     word = next(iter(argv), "-")
     if not word.startswith("-") and word.endswith(".py"):
-        raise UsageError(f"unexpected argument {word!r}: benchmarks of your own in a file are --benches {word}")
+        how = f"--benches {shlex.quote(word)}"
+        raise UsageError(f"unexpected argument {word!r}: benchmarks of your own in a file are {how}")
     if word.startswith("-") or "/" in word or Path(word).exists():
         return
     from benchmarking.workloads.support.families import catalog_entry
 
     if catalog_entry(word) is None:
         answer = next((answer for words, answer in FIRST_WORDS.items() if word.lower() in words.split()), None)
-        answer = answer or f"a benchmark is chosen by --include {word}, a model by --model-id {word}"
+        name = shlex.quote(word)
+        answer = answer or f"a benchmark is chosen by --include {name}, a model by --model-id {name}"
         raise UsageError(f"unexpected argument {word!r}: {answer}")
 
 

@@ -583,7 +583,12 @@ def default_database() -> str:
 
 def database_flags(db_path: str) -> list[str]:
     """`--db-path` for a command that is suggested; none for the default database."""
-    return [] if db_path == default_database() else ["--db-path", db_path]
+    return [] if db_path == default_database() else flag_words("--db-path", db_path)
+
+
+def flag_words(flag: str, value: str) -> list[str]:
+    """A flag with its value in a command that is suggested: one word if the value begins with a dash."""
+    return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
 
 
 def choice(value: str, known: Sequence[str], what: str) -> str:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -363,11 +364,12 @@ def _id_condition(word: str) -> Selection:
     columns = [*(("run_id", "session_id") if UUID.fullmatch(word) else ())]
     columns += ["git_commit"] if COMMIT.fullmatch(word) else []
     if not columns and word.lower().endswith((".duckdb", ".db")):
-        raise UsageError(f"{word} is a warehouse: select in it with --db-path {word}; benchhouse merge joins several")
+        how = f"select in it with --db-path {shlex.quote(word)}"
+        raise UsageError(f"{word} is a warehouse: {how}; benchhouse merge joins several")
     if not columns and word.lower().endswith((".json", ".jsonl", ".csv")):
         raise UsageError(
-            f"{word} is a file: store it with benchhouse import {word}, then select its run, tag or model; what goes "
-            f"to stdout is written by > {word}"
+            f"{word} is a file: store it with benchhouse import {shlex.quote(word)}, then select its run, tag or "
+            f"model; what goes to stdout is written by > {shlex.quote(word)}"
         )
     if not columns and word.lower() in EVERY_RESULT:
         raise UsageError(f"{word!r} is not a selection: leave it out to take all results, where a command allows it")

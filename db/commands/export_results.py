@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -85,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     file = Path(arguments.selection)
     if exporter_of(file) is not None and "=" not in arguments.selection:
-        raise UsageError(f"{file} is no selection: did you mean --output {file}?")
+        raise UsageError(f"{file} is no selection: did you mean --output {shlex.quote(str(file))}?")
     if arguments.format is not None:
         exporter = by_name[arguments.format]
     elif arguments.selection in by_name:

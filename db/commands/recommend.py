@@ -320,7 +320,7 @@ def _models(arguments: argparse.Namespace, warehouse: Warehouse) -> tuple[str, .
         return ()
     name = found_name(by_name, arguments.model_id)
     if name is None and arguments.model_id in catalog_names():  # of the built-in catalog, which any machine can measure
-        how = f"benchhouse run {arguments.model_id} --save"
+        how = f"benchhouse run {shlex.quote(arguments.model_id)} --save"
         note(f"{NAME}: not enough data: no result of {arguments.model_id} is stored: measure it with {how}")
         return ()
     arguments.model_id = choice(arguments.model_id, known, "model") if name is None else name

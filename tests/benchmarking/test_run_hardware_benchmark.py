@@ -207,6 +207,14 @@ def test_save_spools_and_stores_the_same_run(capsys, tmp_path):
     assert list(results.latency_median_ms) == [result["metrics"]["latency_median_ms"] for result in run["results"]]
 
 
+def test_results_are_stored_from_a_folder_and_in_a_database_whose_names_begin_with_a_dash(capsys, tmp_path):
+    arguments = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "3", "--save"]
+    assert run_json(capsys, *arguments, "--output-dir=-runs", "--db-path=-b.duckdb")[0] == 0
+    assert len(list((tmp_path / "-runs").glob("*.json"))) == 1
+    with Warehouse.open(tmp_path / "-b.duckdb", read_only=True) as warehouse:
+        assert len(warehouse.query("SELECT run_id FROM benchmark_runs").dicts()) == 1
+
+
 def test_the_table_shows_points_and_doubts(capsys, null_script):
     null_script(faults={"b1 s32": "nan", "b4 s32": "raise"})
     code = main([*NULL, "--batch-sizes", "1,2,4", "--sequence-lengths", "32", "--profile", "quick"])

@@ -6,7 +6,18 @@ import duckdb
 import pytest
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
-from db.connection import InvalidatedError, confined, is_locked, roll_back, storage_error, translate_errors
+from benchmarking.workloads.support.resolve import resolve
+from db.analysis.selection import Selection
+from db.connection import (
+    DamagedError,
+    InvalidatedError,
+    confined,
+    is_locked,
+    missing_database,
+    roll_back,
+    storage_error,
+    translate_errors,
+)
 from db.warehouse import Warehouse
 
 POSIX = (
@@ -34,6 +45,33 @@ def test_a_locked_file_error_names_the_process(text, holder):
     assert isinstance(error, LockedError)
     assert str(error).startswith(f"a.duckdb is in use by {holder} (waited 2.5 s).")
     assert "benchhouse setup --ingest FOLDER --db-path a.duckdb" in str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        storage_error(POSIX, "a b.duckdb"),
+        missing_database("a b.duckdb"),
+        DamagedError("a b.duckdb", "it is truncated at byte 1"),
+    ],
+)
+def test_commands_in_messages_are_quoted_for_a_shell(error):
+    assert str(error).count("--db-path 'a b.duckdb'") == str(error).count("--db-path") > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda: Selection.parse("a b.duckdb"), "select in it with --db-path 'a b.duckdb'"),
+        (lambda: Selection.parse("a b.json"), "store it with benchhouse import 'a b.json'"),
+        (lambda: resolve("a b.py"), "benchhouse script 'a b.py' measures the models"),
+        (lambda: resolve("a b.txt"), "benchhouse batch --model-list 'a b.txt' measures them"),
+    ],
+)
+def test_commands_for_a_misplaced_file_are_quoted_for_a_shell(given, said):
+    with pytest.raises(UsageError) as found:
+        given()
+    assert said in str(found.value)
 
 
 def test_a_file_of_a_newer_duckdb_is_an_error_with_the_upgrade():

@@ -108,6 +108,14 @@ def test_an_unfinished_run_is_no_failure_unless_there_is_no_other(spool_run):
     assert main(["--ingest", "others", "--ingest", "runs"]) == 0
 
 
+def test_the_command_that_finishes_a_run_is_quoted_for_a_shell(spool_run, capsys):
+    spool_run()
+    Path("runs").rename("out put")
+    Path("out put/4.partial.jsonl").write_text("")
+    assert main(["--ingest", "out put"]) == 0
+    assert "--resume --output-dir 'out put', or give" in capsys.readouterr().err
+
+
 def test_ingest_may_be_repeated(spool_run):
     spool_run("1")
     spool_run("2")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from benchmarking.core import child_process
-from benchmarking.core.command_line import default_database, note
+from benchmarking.core.command_line import default_database, flag_words, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import (
     EXIT_FAILED,
@@ -296,7 +296,7 @@ def _measure(
             runs = as_planned([*done_runs, *(track.run(utc_now()) for track in started)])
             measured = sum(track.points_finished for track in tracks)
             total = sum(track.points_total for track in tracks)
-            flags = ("--resume", "--output-dir", str(tracks[0].folder), *executor.flags)
+            flags = ("--resume", *flag_words("--output-dir", str(tracks[0].folder)), *executor.flags)
             again = shlex.join([*as_typed("run").split(" "), *flags])
             outcome = f"saved; continue with {again}" if saves else "not saved, since --save was not given"
             note(f"{measured} of {total} points measured: {outcome}")
@@ -477,10 +477,10 @@ def database(db_path: str, lock_timeout_s: float | None, *, quiet: bool) -> Inge
 
         return refuse
     wait_s = DATABASE_WAIT_S if lock_timeout_s is None else lock_timeout_s
-    _ask("prepare", db_path, "--lock-timeout", f"{wait_s:g}")
+    _ask("prepare", "--lock-timeout", f"{wait_s:g}", "--", db_path)
 
     def ingest(*paths: Path) -> None:
-        _ask("store", db_path, *map(str, paths), "--lock-timeout", f"{wait_s:g}")
+        _ask("store", "--lock-timeout", f"{wait_s:g}", "--", db_path, *map(str, paths))
         if not quiet:
             note(f"stored in {db_path}")
 
@@ -491,7 +491,7 @@ def compare_stored(before: str, after: str, db_path: str, *flags: str) -> Stored
     """The comparison of two selections, like `benchhouse compare`; all but the point may differ. Raises
     StorageError."""
     accepted = (EXIT_OK, EXIT_NOT_ENOUGH_DATA, EXIT_GATE_FAILED)
-    done = _ask("compare", db_path, before, after, *flags, accepted=accepted)
+    done = _ask("compare", *flags, "--", db_path, before, after, accepted=accepted)
     code = EXIT_FAILED if done.exit_code == EXIT_GATE_FAILED else done.exit_code or EXIT_OK
     return StoredComparison(text=done.stdout.rstrip("\n"), exit_code=code)
 
@@ -501,7 +501,7 @@ def measured_peaks(hardware_id: str, db_path: str) -> dict[str, float]:
     calibrated, or without duckdb. Raises StorageError."""
     if importlib.util.find_spec("duckdb") is None or not database_exists(db_path):
         return {}
-    found: dict[str, float] = json.loads(_ask("peaks", db_path, hardware_id).stdout)
+    found: dict[str, float] = json.loads(_ask("peaks", "--", db_path, hardware_id).stdout)
     return found
 
 
@@ -512,7 +512,7 @@ def selection_of(run_ids: Sequence[str]) -> str:
 
 def stored_runs(selection: str, db_path: str) -> list[MeasuredRun]:
     """The runs with results in a selection, oldest first. Raises StorageError."""
-    return [from_json(MeasuredRun, run) for run in json.loads(_ask("runs", db_path, selection).stdout)]
+    return [from_json(MeasuredRun, run) for run in json.loads(_ask("runs", "--", db_path, selection).stdout)]
 
 
 def store_quality(found: Mapping[str, Quality], db_path: str, lock_timeout_s: float | None) -> None:
@@ -521,7 +521,7 @@ def store_quality(found: Mapping[str, Quality], db_path: str, lock_timeout_s: fl
     with temporary_folder("benchhouse-quality") as folder:
         file = folder / "quality.json"
         file.write_text(json.dumps(to_json(found)), encoding="utf-8")
-        _ask("quality", db_path, str(file), "--lock-timeout", f"{wait_s:g}")
+        _ask("quality", "--lock-timeout", f"{wait_s:g}", "--", db_path, str(file))
 
 
 def _ask(task: str, *arguments: str, accepted: Sequence[int] = (EXIT_OK,)) -> child_process.Finished:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -128,11 +129,12 @@ def _source(model_id: str, path: Path, weights: WeightsChoice) -> Source:
         return _from_catalog(entry, weights, "the catalog has only configurations, and this model is not on the hub")
     if entry is None and model_id.endswith(".py"):
         raise UsageError(
-            f"{model_id} is a script: benchhouse script {model_id} measures the models that it calls, benchhouse "
-            f"benches --benches {model_id} its benchmarks"
+            f"{model_id} is a script: benchhouse script {shlex.quote(model_id)} measures the models that it calls, "
+            f"benchhouse benches --benches {shlex.quote(model_id)} its benchmarks"
         )
     if entry is None and model_id.endswith((".yaml", ".yml", ".txt")):
-        raise UsageError(f"{model_id} is a list of models: benchhouse batch --model-list {model_id} measures them")
+        how = f"benchhouse batch --model-list {shlex.quote(model_id)}"
+        raise UsageError(f"{model_id} is a list of models: {how} measures them")
     if entry is None and path.is_file():
         raise UsageError(f"MODEL {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
     owner, slash, _ = model_id.partition("/")
