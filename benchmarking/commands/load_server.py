@@ -34,7 +34,7 @@ from benchmarking.core.quality import QualitySettings, without_quality
 from benchmarking.core.records import MAX_REQUESTS, NOT_RUN, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.shared_settings import parse_limits
-from benchmarking.core.text import counted, duration, visible
+from benchmarking.core.text import counted, duration, number, visible
 from benchmarking.core.untrusted.redaction import know_secret, redacted, redacted_record
 from benchmarking.devices.support.binding import bind
 from benchmarking.load import load_table, server_plan
@@ -195,7 +195,7 @@ def _asked(arguments: argparse.Namespace) -> tuple[dict[str, float], list[Traffi
         load_model.check(arguments, limits, traffics)
     levels = _levels(arguments) if arguments.scenario is None else load_model.scenario_levels(arguments)
     for traffic in traffics:
-        _check_size(levels, traffic, has_prompts=is_server or not traffic.has_one_size)
+        _check_levels(levels, traffic, has_prompts=is_server or not traffic.has_one_size)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
         raise UsageError("--find-rate requires --limit and two rates to search between, such as --request-rate 1,32")
     if not 0 < arguments.share <= 1 - arguments.find_rate * LEAST_ALLOWED:
@@ -274,21 +274,36 @@ def _is_server(arguments: argparse.Namespace) -> bool:
     return arguments.url is not None or arguments.serve is not None
 
 
-def _check_size(levels: Sequence[Level], traffic: Traffic, *, has_prompts: bool) -> None:
-    """Raise UsageError for a level with more requests, or in an open loop more prompt words, than may be held in
-    memory. `has_prompts`: each request has a prompt of its own."""
+def _check_levels(levels: Sequence[Level], traffic: Traffic, *, has_prompts: bool) -> None:
+    """Raise UsageError for a level at a rate whose requests would all start at one time, and for one with more
+    requests, or in an open loop more prompt words, than may be held in memory; note a trace that is too short.
+    `has_prompts`: each request has a prompt of its own."""
     for level in levels:
-        number = traffic.total(level.requests if level.is_open else level.number or 0)
-        number = number if level.is_open else max(number, level.concurrency or 0)
+        if level.is_open and not level.is_at_once and traffic.is_one_burst(level.requests):
+            is_drawn = traffic.file is None
+            what = "are one burst" if is_drawn else f"have one time in {traffic.file}"
+            raise UsageError(
+                f"{level.words}: its {level.requests} requests {what}, so they would start at once and at no rate: use "
+                f"a longer --duration (or --num-requests), or {'a smaller --burst' if is_drawn else 'another trace'}"
+            )
+        total = traffic.total(level.requests if level.is_open else level.number or 0)
+        total = total if level.is_open else max(total, level.concurrency or 0)
         words = traffic.words(level.requests) if level.is_open and has_prompts else 0
-        if number > MAX_REQUESTS:
-            what, most = f"{number} requests", MAX_REQUESTS
+        if total > MAX_REQUESTS:
+            what, most = f"{total} requests", MAX_REQUESTS
         elif words > MAX_WORDS:
             what, most = f"prompts of {words} words", MAX_WORDS
         else:
             continue
         raise UsageError(
             f"{level.words}: {what} exceed the limit of {most} per level: use more --repetitions of fewer requests"
+        )
+    longest = max(levels, key=lambda level: level.requests)
+    if (trace := traffic.trace) is not None and longest.rate is not None and len(trace.sessions) < longest.requests:
+        held = len(trace.sessions)
+        note(
+            f"{traffic.file} ends after {counted(held, 'start')}, of which {longest.words} would take "
+            f"{longest.requests}: such a level takes about {number(held / longest.rate)} s"
         )
 
 

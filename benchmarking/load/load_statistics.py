@@ -289,7 +289,8 @@ def about_window(window: Window | None, level: Level, *, is_growing: bool, is_va
 
 
 def _bounds(requests: Requests, level: Level) -> tuple[float, float] | None:
-    """Start and end in ms; None if there is no such window."""
+    """Start and end in ms; None if there is no such window. Both are scheduled starts in an open loop and completions
+    in a closed one: what comes in bursts or in step would be counted a period too long or too short between others."""
     ends = sorted(end for end in requests.end_ms if end is not None)
     if not ends:
         return None
@@ -299,7 +300,7 @@ def _bounds(requests: Requests, level: Level) -> tuple[float, float] | None:
         last = max(sent, default=0.0)
         before = [end for end in ends if end <= last]
         if len(before) >= max(2 * full, FEWEST_COMPLETIONS + 1):
-            return before[full - 1], last
+            return before[full - 1], before[-1]
         return (min(sent), last) if len(before) > full else None
     first_turns = [at for at, turn in zip(requests.intended_ms, requests.turn, strict=True) if not turn]
     start, last = min(first_turns), max(first_turns)
@@ -308,4 +309,5 @@ def _bounds(requests: Requests, level: Level) -> tuple[float, float] | None:
         lengths.append(end - begun)
         first_end = min(end, first_end)
     wave = start + min(quantile(lengths, FIRST_WAVE), max(first_end - start, (last - start) / 2))
-    return (wave, last) if wave < last else None
+    begin = min(at for at in first_turns if at >= min(wave, last))
+    return (begin, last) if begin < last else None

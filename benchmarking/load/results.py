@@ -329,7 +329,9 @@ def _metrics(
         "requests_failed": len(requests) - len(done),
         "duration_s": span_s,
     }
-    total = rates_of(requests, done, span_s, sum(whole.service_time) / MS_PER_S / span_s)
+    offered_s = 0.0 if level.rate is None else sum(not turn for turn in requests.turn) / level.rate
+    total_s = max(span_s, offered_s)  # after the last start, or burst, as long passes as after the others
+    total = rates_of(requests, done, total_s, sum(whole.service_time) / MS_PER_S / total_s)
     rates = total if window is None else window.rates
     found |= {name: value for name, value in rates.items() if value is not None}
     found |= {f"total_{name}": value for name in TOTALS if (value := total[name]) is not None}

@@ -278,6 +278,13 @@ class Traffic:
         """ "128/64" """
         return f"{self.lengths_in.text}/{self.lengths_out.text}"
 
+    def is_one_burst(self, number: int) -> bool:
+        """Whether this many requests, or conversations, would all start at one time, and so at no rate."""
+        if (trace := self.trace) is not None:
+            starts_s = [rows[0].at_s for rows in trace.sessions[:number]]
+            return len(starts_s) > 1 and starts_s[0] == starts_s[-1]
+        return self.arrivals == "burst" and 1 < number <= self.burst
+
     def keys(self, limits: Mapping[str, float], *, is_open: bool) -> dict[str, Scalar]:
         """The settings that distinguish a series, for `Cell.runtime_mode`."""
         found: dict[str, Scalar] = {LOOP: "open" if is_open else "closed"}
@@ -448,7 +455,7 @@ class Traffic:
 
 
 def slowed(offsets_s: Sequence[float], rate: float) -> list[float]:
-    """The times of a trace, scaled to a mean rate per second."""
+    """The times of a trace, scaled to a mean rate per second. The last start, or burst, ends the time of the others."""
     span_s = offsets_s[-1] - offsets_s[0]
-    factor = (len(offsets_s) - 1) / rate / span_s if span_s > 0 else 1.0
+    factor = (len(offsets_s) - offsets_s.count(offsets_s[-1])) / rate / span_s if span_s > 0 else 1.0
     return [value * factor for value in offsets_s]

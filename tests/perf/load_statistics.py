@@ -184,13 +184,15 @@ def _at_most(serve: Serve, load: float, number: int, trials: int = 2000) -> floa
 def window(trials: int, only: str) -> Table:
     """Throughput and requests in flight over the steady window, over their true values, for 30 s of load."""
     rows = []
-    for reply_s in (0.5, 3.0, 10.0):
+    bursts = replace(TRAFFIC, arrivals="burst", burst=16)
+    for traffic, reply_s in ((TRAFFIC, 0.5), (TRAFFIC, 3.0), (TRAFFIC, 10.0), (bursts, 0.5), (bursts, 3.0)):
         chance, cells = np.random.default_rng(3), []
         for seed in range(trials):
-            starts = np.array(replace(TRAFFIC, seed=seed).starts(4.0, 120))
+            starts = np.array(replace(traffic, seed=seed).starts(4.0, 120))
             ends = starts + chance.lognormal(np.log(reply_s) - 0.02, 0.2, len(starts))
             cells.append(_rates(requests_of(starts, ends, 1e9), Level(rate=4.0, duration_s=30.0), 4.0, 4 * reply_s))
-        rows.append((f"open loop, replies of {reply_s:g} s", *_of_rates(cells)))
+        of = "" if traffic is TRAFFIC else " to bursts of 16"
+        rows.append((f"open loop, replies of {reply_s:g} s{of}", *_of_rates(cells)))
     chance, cells = np.random.default_rng(4), []
     for _ in range(trials):
         free, starts, ends = np.zeros(16), [], []

@@ -816,7 +816,7 @@ def test_a_level_without_a_request_neither_held_nor_missed_its_limits(stored, ca
 
 @pytest.mark.parametrize(("flags", "code"), [([], 0), (["--fail-on", "missed"], 1), (["--fail-on", "all-missed"], 1)])
 def test_only_a_gate_changes_the_exit_code_of_a_load_that_misses_its_limits(flags, code, capsys):
-    with serving(Script(ttft_s=0.002, itl_s=0.0)) as url:
+    with serving(Script(ttft_s=0.002, itl_s=0.002)) as url:
         words = [*("--url", url, "m", "--concurrency", "1", "--num-requests", "5", "--limit", "ttft:0.001ms")]
         words += [*("--output-length", "2", "--capacity-seconds", "0", "--no-save", "--quiet"), *flags]
         assert load_server.main(words) == code
@@ -839,6 +839,29 @@ def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(
     assert (first.split()[0], second.split()[0]) == ("7.899/s", "8.000/s")
     assert rest.startswith("not shown: ")
     assert "latency p99 ms" in rest.splitlines()[0]
+
+
+def test_a_rate_of_requests_that_have_one_time_is_refused_and_a_short_trace_is_told(tmp_path, capsys):
+    rows = [{"timestamp": at, "input_length": 5, "output_length": 1} for at in (*[0] * 8, *[3000] * 4, 6000)]
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    asked = ["--url", "http://127.0.0.1:9/v1", "--model", "m"]
+    assert load_server.main([*asked, "--trace", str(trace), "--request-rate", "2,8", "--duration", "8"])
+    assert f"{trace} ends after 13 starts, of which 8 requests/s would take 64: such a level takes about 1.625 s" in (
+        capsys.readouterr().err
+    )
+    for flags, words in (
+        (
+            ("--trace", str(trace), "--request-rate", "1,4", "--num-requests", "8"),
+            f"8 requests have one time in {trace}",
+        ),
+        (
+            ("--arrivals", "burst", "--burst", "50", "--request-rate", "20", "--duration", "2"),
+            "40 requests are one burst",
+        ),
+    ):
+        assert load_server.main([*asked, *flags]) == 2
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

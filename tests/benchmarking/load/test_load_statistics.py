@@ -421,6 +421,28 @@ def test_throughput_and_requests_in_flight_are_those_of_the_steady_state(reply_s
     assert metrics["total_requests_per_sec"] == pytest.approx(120 / (29.75 + reply_s), rel=0.001)
 
 
+@pytest.mark.parametrize(("rate", "burst", "number"), [(8.0, 8, 40), (20.0, 50, 200), (1.0, 8, 32), (2.0, 1, 12)])
+def test_bursts_are_counted_with_the_time_until_the_next(rate, burst, number):
+    starts = np.array(
+        Traffic(arrivals="burst", burst=burst, lengths_in=Lengths("1"), lengths_out=Lengths("1")).starts(rate, number)
+    )
+    for reply_s in (0.05, 0.5 * burst / rate):
+        requests = requests_of(starts, starts + reply_s, 1e6)
+        metrics = result_of(TRAFFIC, Level(rate=rate, number=number), [requests]).metrics
+        assert metrics["throughput_samples_per_sec"] == pytest.approx(rate)
+        assert metrics["goodput_requests_per_sec"] == pytest.approx(rate)
+        assert metrics["total_requests_per_sec"] == pytest.approx(rate)
+
+
+def test_conversations_in_step_are_counted_from_completion_to_completion():
+    """Four places, each with requests of 0.2 s and pauses of 0.2 s between them, and others of 0.1 s between talks."""
+    starts = np.repeat(np.cumsum([0.0, *[0.4, 0.4, 0.4, 0.3] * 6]), 4)
+    starts += np.tile([0.0, 0.001, 0.002, 0.003], len(starts) // 4)
+    requests = requests_of(starts, starts + 0.2, 1e6)
+    metrics = result_of(TRAFFIC, Level(concurrency=4, number=len(starts)), [requests]).metrics
+    assert metrics["throughput_samples_per_sec"] == pytest.approx(16 / 1.5, rel=0.01)
+
+
 def test_a_level_without_a_steady_state_and_one_of_few_replies_are_doubts():
     starts, kinds = np.arange(40) / 4, {}
     for reply_s in (1.0, 5.0, 12.0):

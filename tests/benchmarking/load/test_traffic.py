@@ -70,6 +70,7 @@ def test_a_trace_defines_times_and_lengths(text, tmp_path):
     found = list(Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN).requests())
     assert [(one.offset_s, len(one.prompt.split()), one.tokens_out) for one in found] == [(0.0, 5, 2), (2.0, 7, 3)]
     assert slowed([0.0, 2.0], rate=4.0) == [0.0, 0.25]
+    assert slowed([0.0, 0.0, 3.0, 3.0, 9.0], rate=2.0) == pytest.approx([0.0, 0.0, 2 / 3, 2 / 3, 2.0])
 
 
 def conversations(tmp_path, text, **fields):
