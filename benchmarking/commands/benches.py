@@ -69,10 +69,8 @@ ASKING = ("--save", "--no-save", "--output-dir", "--db-path", "--dry-run", "--mo
 MODELS = "models"
 ENDING = ".onnx"
 RAW = Path(spool.RESULTS_DIR) / "raw"
-MODEL_DEFAULTS = (
-    *("--device", processor().name, "--iterations", "100", "--warmup-iterations", "5"),
-    *("--batch-sizes", "1", "--sequence-lengths", "128"),
-)
+MODEL_DEFAULTS = ("--device", processor().name, "--iterations", "100", "--warmup-iterations", "5")
+MODEL_SIZES = {"batch_size": 1, "sequence_length": 128}
 
 
 @command(NAME)
@@ -164,11 +162,9 @@ def _write_scenarios(folder: Path, batch: BatchSummary) -> None:
 def _measure_exported(model: str, words: Sequence[str]) -> int:
     """Measure a model in the runtime of ONNX files."""
     output, rest = taken(words, "--output")
-    exported = _exported()
-    known = exported.get(Path(model).name.removesuffix(ENDING))
-    path = exported.get(model) or (model if Path(model).exists() else known)
+    path = _path_of(model)
     file = None if output is None else spool.checked(os.path.expanduser(output), "benchmark", model)
-    if path is None:
+    if path is None and not model.endswith(ENDING):
         how = as_typed("export-model")
         note(f"{model} is not exported to ./{MODELS} or this folder: exporting it to the cache (see {how})")
     folder = RAW if RAW.parent.is_dir() else Path(DEFAULT_OUTPUT_DIR)
@@ -176,13 +172,29 @@ def _measure_exported(model: str, words: Sequence[str]) -> int:
     given = [word for word in rest if word != "--no-save"]
     defaults = ("--runtime", export_runtimes()["onnx"], "--output-dir", str(folder), *MODEL_DEFAULTS)
     runs: list[Run] = []
-    code = run.run(
-        ["--model-id", path or model, *saving, *with_defaults(defaults, given)], finished=runs.append, name=NAME
-    )
+    words = ["--model-id", path or model, *saving, *with_defaults(defaults, given)]
+    code = run.run(words, finished=runs.append, name=NAME, sizes=MODEL_SIZES)
     if file is not None and runs:
         spool.write(file, to_json(runs[0]) if len(runs) == 1 else [to_json(run) for run in runs])
         note(f"results: {file}")
     return code
+
+
+def _path_of(model: str) -> str | None:
+    """The exported model of this name, or with this path; None without one. A folder of the last part of an
+    organisation's name is that model only if it says so."""
+    exported = _exported()
+    if model in exported or Path(model).exists():
+        return exported.get(model, model)
+    if Path(model).name == model:
+        return exported.get(model.removesuffix(ENDING))
+    if Path(model + ENDING).is_file():
+        return model + ENDING
+    from benchmarking.workloads.support.exported_folder import bundle_in
+
+    folder = exported.get(Path(model).name)
+    bundle = None if folder is None else bundle_in(Path(folder))
+    return None if bundle is None or bundle.exported is None or bundle.exported.model_id != model else folder
 
 
 def _exported() -> dict[str, str]:

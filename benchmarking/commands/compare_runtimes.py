@@ -8,6 +8,7 @@ geometric mean over all points, the best and the worst.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.builds.inventory import lean_cache
@@ -24,7 +25,7 @@ from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
-from benchmarking.sweep.plan.request import ALL, plan_runtimes
+from benchmarking.sweep.plan.request import ALL, default_sizes, plan_runtimes
 from benchmarking.sweep.run import command_session, spool
 
 NAME = "compare_onnx"
@@ -34,7 +35,8 @@ WORDS = {"--model": ARGUMENT, "--num-runs": "--iterations"}
 """Flags of ML Runtime Profiler's script of this name -> ours."""
 DEFAULT_MODEL = "distilbert-base-uncased"
 """The model that the script compares if only its flags are given."""
-DEFAULTS = ("--batch-sizes", "4", "--sequence-lengths", "128", "--iterations", "10", "--output", spool.AUTO)
+DEFAULTS = ("--iterations", "10", "--output", spool.AUTO)
+SIZES = {"batch_size": 4, "sequence_length": 128}
 """Its defaults, which hold if the model is given as there, with --model, or not at all."""
 LEAST_COMPARED = 2
 EXAMPLES = """\
@@ -59,6 +61,8 @@ def main(argv: Sequence[str]) -> int:
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     request = flags.request(arguments, arguments.model_id, (NAME, *argv))
+    if is_theirs:
+        request = replace(request, **default_sizes(request, SIZES, words))
     runtimes = arguments.runtimes or _compared()
     if len(runtimes) < LEAST_COMPARED and runtimes != (ALL,):
         choice(runtimes[0], (*plugins.names(plugins.RUNTIMES), ALL), "runtime")

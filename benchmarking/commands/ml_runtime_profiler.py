@@ -13,12 +13,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.command_line import default_database, note
+from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import default_runtime, export_runtimes, processor
@@ -43,7 +44,8 @@ from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, prof
 DEFAULT_RUNS = 20
 NAME = "profiler"
 DEFAULT_MODEL = "distilbert-base-uncased"
-DEFAULTS = ("--batch-size", "4", "--sequence-length", "128", "--device", processor().name, "--num-runs", "5")
+DEFAULTS = ("--device", processor().name, "--num-runs", "5")
+SIZES = {"batch_size": 4, "sequence_length": 128}
 """Arguments of the command `profiler` that are not among its user's."""
 FLAGS = ("--batch-size", "--sequence-length", "--device", "--num-runs", "--output")
 """Its flags, with only which it profiles the default model."""
@@ -294,7 +296,7 @@ def _name(profile: Profile) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command `profiler`; returns its exit code."""
-    from benchmarking.commands.profile import main as profile
+    from benchmarking.commands import profile
     from benchmarking.core.command_names import typed_as
 
     given = sys.argv[1:] if argv is None else argv
@@ -304,4 +306,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         written = "" if has_place else f"; the profile is written to {spool.RESULTS_DIR}/"
         note(f"no MODEL is given: {DEFAULT_MODEL} is taken ({NAME} MODEL takes another){written}")
     with typed_as(NAME):
-        return profile(with_defaults((*DEFAULTS, *(() if has_place else ("--output", AUTO))), words))
+        words = with_defaults((*DEFAULTS, *(() if has_place else ("--output", AUTO))), words)
+        return run_command(profile.NAME, partial(profile.run, sizes=SIZES), words)

@@ -8,8 +8,10 @@ profiler's overhead. Profiles have their own files and tables and never mix with
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarking.commands.ml_runtime_profiler import (
     DEFAULT_RUNS,
@@ -37,7 +39,7 @@ from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.plan.request import Request, request_fields
+from benchmarking.sweep.plan.request import Request, default_sizes, request_fields
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.command_session import database, store_run
 from benchmarking.sweep.show.profile_report import profile_text
@@ -59,6 +61,11 @@ AXIS_FLAGS = ("batch_size", "sequence_length", "new_tokens")
 @command(NAME)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
+    return run(argv)
+
+
+def run(argv: Sequence[str], sizes: Mapping[str, int] = MappingProxyType({})) -> int:
+    """The command without its handling of errors. `sizes` are those by default of axes that the model has."""
     arguments = _parser().parse_args(in_our_words(argv, WORDS))
     check_measuring("profiling")
     flags.use_cache_dir(arguments.cache_dir)
@@ -70,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         command=(NAME, *argv),
         **request_fields(vars(arguments)),
     )
-    plan = plan_profile(request, uuid7())
+    plan = plan_profile(replace(request, **default_sizes(request, sizes, argv)), uuid7())
     file = None
     if arguments.output is not None:
         file = spool.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)

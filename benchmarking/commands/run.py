@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import add_remote, device_kinds, open_target, resolve_target
@@ -24,7 +25,7 @@ from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import ALL, plan_cell, plan_runtimes, workload_of
+from benchmarking.sweep.plan.request import ALL, default_sizes, plan_cell, plan_runtimes, workload_of
 from benchmarking.sweep.run import command_session
 from benchmarking.sweep.run.command_session import database, show_runtimes
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
@@ -44,9 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(NAME, run, argv)
 
 
-def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None, *, name: str = NAME) -> int:
+def run(
+    argv: Sequence[str],
+    finished: Callable[[Run], None] = lambda run: None,
+    *,
+    name: str = NAME,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> int:
     """The command without its handling of errors, under a name in its messages. `finished` is called with each run that
-    it measured by itself."""
+    it measured by itself. `sizes` are those by default of axes that the model has."""
     arguments = _parser(name).parse_args(argv)
     resolve_target(arguments)
     flags.use_cache_dir(arguments.cache_dir)
@@ -84,6 +91,9 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
             return _calibrate(arguments, argv, show)
         if arguments.model_id is None:
             raise UsageError("MODEL is missing: name a model on the hub, a folder, or a model from --list-models")
+        for key, values in default_sizes(flags.requests(arguments, arguments.model_id, ())[0], sizes, argv).items():
+            setattr(arguments, key, values)
+            argv = [f"--{key.replace('_', '-')}", ",".join(map(str, values)), *argv]
         if arguments.turn is not None and not arguments.dry_run:
             return take_turn(
                 arguments.turn,

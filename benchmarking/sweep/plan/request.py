@@ -33,6 +33,7 @@ from benchmarking.core.records import (
     Workload,
 )
 from benchmarking.core.settings import TAGS
+from benchmarking.core.suggestions import flags_in
 from benchmarking.core.text import first_few
 from benchmarking.devices.support.handles import parts
 from benchmarking.measure.context import Settings
@@ -139,6 +140,24 @@ def workload_of(request: Request) -> Workload:
     graph = GraphChoices(dimensions=request.dims, values=request.input_values, file=request.inputs_file)
     seed = request.settings.seed
     return resolve(request.model_id, task=request.task, weights=request.weights, seed=seed, graph=graph)
+
+
+def default_sizes(request: Request, sizes: Mapping[str, int], words: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """A command's own default sizes by axis, as fields of the request: those of axes that the model has and for which
+    its words have no flag. A sequence is no longer than the model takes."""
+    typed = {flag.removesuffix("s") for flag in flags_in(words)}
+    left = {name: size for name, size in sizes.items() if MEASURING[name].flag.removesuffix("s") not in typed}
+    if not left:
+        return {}
+    workload = workload_of(request)
+    family = plugin_of(workload)
+    axes = {"batch_size": (1,), **family.axes(workload), **request.family_axes}
+    limit, only = workload.max_sequence_length, family.only_batch_size(workload)
+    if "sequence_length" in left and limit is not None:
+        left["sequence_length"] = max(1, min(left["sequence_length"], limit - int(max(axes.get("new_tokens", (0,))))))
+    if "batch_size" in left and only is not None:
+        left["batch_size"] = only
+    return {AXES[name].key: (size,) for name, size in left.items() if name in axes}
 
 
 def plan_cell(
