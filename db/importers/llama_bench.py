@@ -126,7 +126,7 @@ SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:(?:\s*±\s*|\s+[^\d\s.,]{1,4}\s+)(\d+(?:\
 is none of them: 1,955 is no speed of 1.)"""
 DEVICE = re.compile(r"(?:^|[/,;])\s*((?!auto|none)[A-Za-z]+)(?=\d|\[)")
 """The backend of a device that was chosen: ROCm0, CUDA0/CUDA1, RPC0."""
-NUMBERED = re.compile(r"([A-Za-z]+)(\d{1,3})\b")
+NUMBERED = re.compile(r"(?<![A-Za-z])([A-Za-z]+)(\d{1,3})\b")
 """A chosen device with its number among those of its backend."""
 TEST_COLUMNS = {"model", "test", "t/s"}
 OF_A_CLIENT = {"ttfr (ms)", "est_ppt (ms)", "e2e_ttft (ms)"}
@@ -165,7 +165,7 @@ LOADED = re.compile(
     re.MULTILINE,
 )
 """The model's file in the log of loading it or in the command, or the model in a report with tables of several."""
-OF_NONE = re.compile(r"[^\s`]*[*?,$%]|[^\n`]*?\s(?:-m|--model|-hfr?|--hf-repo)[ =]")
+OF_NONE = re.compile(r"[^\s`]{0,1000}[*?,$%]|[^\n`]{0,1000}?\s(?:-m|--model|-hfr?|--hf-repo)[ =]")
 """From the model's name in a command that names several of them, or a variable."""
 CONVERTED = re.compile(r"(?:(?:ggml-)?model|unsloth)(?:[-_.](?:[it]?q\d\w*|b?f\d\d|fp\d+))?", re.IGNORECASE)
 """The default name of a converter's file (ggml-model-q4_0), which names no model: its folder does."""
@@ -183,8 +183,9 @@ TWO_CALLS = f"{NOT_APPLICABLE}: the prompt and the new tokens are measured one b
 ONE_CALL = Doubt(kind="few_samples", severity="info", evidence={"calls": 1})
 
 GPU = re.compile(
-    r"^[\s>]*Device \d+: (?P<cuda>[^,\n]+),|^[\s>]*ggml_vulkan: \d+ = (?P<vulkan>[^|\n]+?) \([^()|\n]*\) \||"
-    r"^[\s>]*ggml_metal_init: GPU name:\s+(?P<metal>[^\n]+?)\s*$",
+    r"^[ \t\r\f\v>]*(?:Device \d+: (?P<cuda>[^,\n]+),"
+    r"|ggml_vulkan: \d+ = (?P<vulkan>[^|\n]{1,200}?) \([^()|\n]*\) \|"
+    r"|ggml_metal_init: GPU name:[^\S\n]+(?P<metal>[^\n]{1,200}?)[^\S\n]*$)",
     re.MULTILINE,
 )
 """A device as the backends print it: its name; Vulkan adds the driver's name."""

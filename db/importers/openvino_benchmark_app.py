@@ -41,7 +41,7 @@ INEXACT, TOO_INEXACT = 0.005, 0.02
 """Rounding relative to the latency: above the first it is a doubt, above the second it can hide a change of 2 %."""
 NAMELESS = re.compile(r"(Model\d*|main_graph|torch[-_]jit.*|tf2onnx|)", re.IGNORECASE)
 """Names that converters give to an unnamed model."""
-SHAPE = re.compile(r"([\w.:/-]*)\[(\d+(?:,\d+)+)\](?!\[)")
+SHAPE = re.compile(r"(?<![\w.:/-])([\w.:/-]*)\[(\d+(?:,\d+)+)\](?!\[)")
 MODEL_FILES = ("model", "openvino_model", "saved_model")
 """File names that do not name the model; their folder does."""
 
@@ -294,7 +294,7 @@ PRINTED: dict[str, dict[str, re.Pattern[str]]] = {
     },
 }
 """Section and name -> the printed line."""
-TIMED = re.compile(r"([A-Z][\w %-]*?):?\s+(-?[\d.]+ (?:ms|FPS))\s*$")
+TIMED = re.compile(r"([A-Z][\w %-]{0,100}?):?\s+(-?[\d.]+ (?:ms|FPS))\s*$")
 """A line with another time or rate."""
 FLAG = re.compile(r"\s(--?[a-z]\w*)(?:[= ](?!-)(\"[^\"]*\"|'[^']*'|\S+))?")
 COMMAND = re.compile(r"benchmark_app(?:\.py|\.exe)?((?:\s+-.*)|$)")

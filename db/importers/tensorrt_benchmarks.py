@@ -79,7 +79,7 @@ SHAPES = (
     re.compile(r"--optShapes=(\S+)"),
 )
 """What states the shapes of a query, the surest first: without their own, queries have the best ones of the build."""
-SHAPE = re.compile(r"([^,\s]*?)[:=](\d{1,9}(?:x\d{1,9})*)(?=[,\s]|$)")
+SHAPE = re.compile(r"(?<![^,\s])([^,\s]*?)[:=](\d{1,9}(?:x\d{1,9})*)(?=[,\s]|$)")
 SETTINGS = (
     *("useDLACore", "allowGPUFallback", "noDataTransfers", "useCudaGraph", "useSpinWait", "exposeDMA", "threads"),
     *("sleepTime", "idleTime", "useManagedMemory", "persistentCacheRatio", "weightStreamingBudget", "useRuntime"),
@@ -150,7 +150,7 @@ PRINTED = re.compile(r"^\W*([A-Z][A-Za-z/ -]*[A-Za-z])(?: \[[^\]]*\])?(?: \(([^)
 PRINTED_STATISTIC = re.compile(
     r"^\W*\[(TPOT|TTFT|Latency)\] (MINIMUM|MAXIMUM|AVERAGE|P50|P90|P95|P99)\s*:\s*(\S+)\s*$", re.I
 )
-PRINTED_GPU = re.compile(r"^\W*([^,:]+), memory ([\d.]+) GB,")
+PRINTED_GPU = re.compile(r"^\W{0,100}([^,:]{1,100}), memory ([\d.]+) GB,")
 """The GPU below "MACHINE DETAILS"."""
 LABELS: Mapping[str, tuple[str, str]] = {
     "model": ("engine", "model"),

@@ -33,11 +33,17 @@ from db.importers.support.serving import (
     server_host,
 )
 
-TITLE = re.compile(r"=+ ?(Serving|Offline Throughput) Benchmark Result ?=+")
-END = re.compile(r"={20,}\s*$")
-SECTION = re.compile(r"-{4,}.*-{4,}\s*$|[A-Z][\w ()%-]*:\s*$")
+MOST_LABEL = 100
+"""Characters of the longest label. Patterns that search a line begin at the start of what repeats, or end after so many
+characters, since a line of any length may come from anyone."""
+TITLE = re.compile(r"(?<!=)=+ ?(Serving|Offline Throughput) Benchmark Result ?=+")
+END = re.compile(r"(?<!=)={20,}\s*$")
+SECTION = re.compile(rf"(?<!-)-{{4,80}}.{{0,{MOST_LABEL}}}-{{4,80}}\s*$|[A-Z][\w ()%-]{{0,{MOST_LABEL}}}:\s*$")
 """A title, or a label whose values stand below it."""
-LABELLED = re.compile(r"([A-Z][\w /().%,:-]*?):\s+(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)\s*$")
+LABELLED = re.compile(
+    rf"([A-Z][\w /().%,:-]{{0,{MOST_LABEL}}}?):\s+"
+    r"(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)\s*$"
+)
 STATISTIC = re.compile(
     r"(Mean|Median|Std|Min|Max|P[\d.]+) "
     r"(TTFT|TPOT|ITL|E2EL|E2E Latency|Client Queue Time|E2EL incl\. Client Queue) \((ms|s)\)"

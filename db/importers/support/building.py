@@ -113,7 +113,7 @@ WORDS_OF_AXES: Mapping[str, str] = {
     **dict.fromkeys(("device", "device_type"), "device_selector"),
 }
 """Name of a benchmark's parameter -> field of the point or the run that it is stored in."""
-IN_NAME = re.compile(r"[\[({,;:/|\s_-]*\b([A-Za-z_][\w-]*)=([^\s,;:/|\])}]+)[\])}]*")
+IN_NAME = re.compile(r"[\[({,;:/|\s_-]{0,20}\b([A-Za-z_][\w-]{0,60})=([^\s,;:/|\])}]+)[\])}]*")
 WORDS: dict[str, Precision] = {
     **dict.fromkeys(("float32", "fp32", "f32"), "float32"),
     "tf32": "tf32",

@@ -181,7 +181,7 @@ MARK = ":::MLLOG "
 TITLE = "MLPerf Results Summary"
 FIRST_LABELS = ("SUT name : ", "Scenario : ", "Result is : ")
 PARAMETERS = "Test Parameters Used"
-LINE = re.compile(r"\s*(.+?)\s*:\s+(.*\S)\s*")
+LINE = re.compile(r"(\S.{0,200}?)\s{0,200}:\s+(.*\S)")
 LABELS = {
     "SUT name": "sut_name",
     "Scenario": "effective_scenario",
@@ -288,7 +288,7 @@ def of_summary(file: ForeignFile) -> dict[str, Any]:
     for line in (file.text or "").splitlines():
         is_parameter = is_parameter or line.strip() == PARAMETERS
         is_per_sample = not is_parameter and (is_per_sample or line.strip() == PER_SAMPLE)
-        found = LINE.fullmatch(line)
+        found = LINE.fullmatch(line.strip())
         if found is not None:
             label, value = found.groups()
             if is_parameter:  # "min_duration (ms)" is min_duration_ms in the detailed log

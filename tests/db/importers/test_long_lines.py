@@ -1,0 +1,48 @@
+"""Lines of any length, which may come from anyone, take a time in proportion to it."""
+
+from __future__ import annotations
+
+import time
+from importlib import import_module
+
+import pytest
+
+SEARCHED = {
+    "vllm_printed": ("TITLE", "END", "SECTION", "LABELLED", "FIRST", "STATISTIC"),
+    "openvino_benchmark_app": ("SHAPE", "TIMED"),
+    "onnxruntime_benchmarks": ("MODEL_PATH",),
+    "llama_bench": ("NUMBERED", "GPU"),
+    "tensorrt_benchmarks": ("SHAPE", "PRINTED_GPU"),
+    "support.building": ("IN_NAME",),
+}
+PIECES = (
+    "A",
+    "a",
+    "1",
+    "=",
+    "-",
+    " ",
+    "\n",
+    "\t",
+    "A: ",
+    "A:",
+    "a-",
+    "a_",
+    "a=",
+    "1,",
+    "(",
+    "----a",
+    "a/",
+    "x.onnx/",
+    ">",
+)
+
+
+@pytest.mark.parametrize("name", [f"{module}.{name}" for module, names in SEARCHED.items() for name in names])
+def test_a_pattern_takes_a_time_in_proportion_to_the_text(name):
+    module, _, attribute = name.rpartition(".")
+    pattern = getattr(import_module(f"db.importers.{module}"), attribute)
+    for piece in PIECES:
+        start_s = time.process_time()
+        assert sum(1 for _ in pattern.finditer(piece * (100_000 // len(piece)) + "\0!")) <= 100_000
+        assert time.process_time() - start_s < 3, piece
