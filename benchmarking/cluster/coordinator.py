@@ -421,16 +421,18 @@ class ClusterSweep:
             has = ", ".join(offered.device.selector for offered in offer.devices)
             self._observer.waiting(f"worker {worker} joined: {has}")
 
-    def _on_left(self, address: str) -> None:
-        """Handle a lost worker: its work is open again."""
+    def _on_left(self, address: str, *, is_broken: bool = False) -> None:
+        """Handle a lost worker, or a broken one: its work is open again."""
         for slot in [slot for slot in self._slots.values() if slot.address == address]:
             del self._slots[address, slot.selector]
             slot.show(state="left" if slot.work is None else "lost", activity="")
             if (work := slot.work) is not None:
                 self._cluster.cancel(slot.attempt)
-                work.losses += 1
+                work.losses += not is_broken  # which says nothing about the cell
                 lost = f"worker {slot.offer.worker} was lost at {work.cell.name}"
-                if work.losses >= MAX_LOSSES:
+                if is_broken:
+                    self._reopen(work)
+                elif work.losses >= MAX_LOSSES:
                     self._observer.waiting(f"{lost}: giving up after losing {work.losses} workers")
                     self._fail(work, slot, f"{work.losses} workers were lost while measuring this cell")
                 else:
@@ -459,6 +461,9 @@ class ClusterSweep:
         elif record is not None:
             if not isinstance(record, LaunchLoad) or record.launch not in {load.launch for load in track.loads}:
                 track.keep(record)
+        elif report.kind == "broken":
+            self._observer.waiting(f"{slot.offer.worker}: {cell.name}: {report.text}: this worker gets nothing more")
+            self._on_left(slot.address, is_broken=True)
         elif report.kind in ("done", "failed", "refused"):
             slot.work, slot.attempt = None, ""
             slot.show(state="idle", activity="")

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from benchmarking import __version__
-from benchmarking.core.errors import BenchhouseError, FormatError, LockedError, UnsupportedError, UsageError
+from benchmarking.core.errors import (
+    BenchhouseError,
+    FormatError,
+    LockedError,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+)
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
@@ -105,8 +112,9 @@ class Report:
     is leaving, or the attempt was cancelled."""
 
     attempt: str
-    kind: Literal["record", "preparing", "launch", "live", "waiting", "done", "failed", "refused"]
-    """refused: nothing was started, so that another worker may be able to."""
+    kind: Literal["record", "preparing", "launch", "live", "waiting", "done", "failed", "refused", "broken"]
+    """refused: nothing was started, so that another worker may be able to; broken: this worker cannot keep what it
+    measures, as on a full disk."""
     kept: Preparation | LaunchLoad | Measurement | Quality | None = None
     """Of a record, which goes unchanged to the run file; that is redacted when it is written."""
     text: str = ""
@@ -236,6 +244,9 @@ def execute(topic: str, text: str) -> None:
     except OrderCancelled as by:
         context.say(f"stopped: {order.plan.cell.subject}{by}")
     except BenchhouseError as error:
+        if outcome == "failed" and isinstance(error.__cause__, OSError) and type(error) is StorageError:
+            outcome, why = "broken", error.__cause__.strerror or error.__cause__
+            error = StorageError(f"cannot write to {context.folder}: {why}")
         reporter.report(outcome, text=str(error))
 
 

@@ -5,6 +5,7 @@ tests/benchmarking/test_cluster.py loses workers of a real one."""
 from __future__ import annotations
 
 import dataclasses
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +17,18 @@ from benchmarking.batch.batch_run import Batch, Manifest
 from benchmarking.batch.summary import BatchInfo
 from benchmarking.cluster import coordinator
 from benchmarking.cluster.coordinator import ClusterSweep, Membership
-from benchmarking.cluster.execution import Report, WorkerContext, WorkerTrack
+from benchmarking.cluster.execution import (
+    Order,
+    Report,
+    WorkerContext,
+    WorkerTrack,
+    execute,
+    message_text,
+    read_message,
+)
 from benchmarking.cluster.target import ClusterMachine
 from benchmarking.core.codec import canonical_hash
-from benchmarking.core.errors import UnsupportedError, WorkersLostError
+from benchmarking.core.errors import UnsupportedError, WorkersLostError, storage_errors
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.quality import without_quality
 from benchmarking.core.records import Measurement, Samples
@@ -38,8 +47,12 @@ SAMPLES = Samples(
 )
 
 
+FULL = "cannot write to /spool: No space left on device"
+
+
 class ScriptedCluster:
-    """Each worker measures so many points of an order, then it is lost or done; one with a text refuses it."""
+    """Each worker measures so many points of an order, then it is lost or done, or with FULL its disk is full; one with
+    another text refuses it."""
 
     address = "scripted"
     status = "ok"
@@ -59,7 +72,7 @@ class ScriptedCluster:
         self.orders.append((address, [point.label for point in points]))
         count = self.script[address]
         if isinstance(count, str):
-            self._events.append(Report(attempt=attempt, kind="refused", text=count))
+            self._events.append(Report(attempt=attempt, kind="broken" if count == FULL else "refused", text=count))
             return
         is_lost = isinstance(count, tuple)
         measured = points[: count[0]] if is_lost else points
@@ -152,6 +165,33 @@ def test_refused_cells_move_to_other_workers_until_all_refuse(sweep):
     assert [address for address, _ in orders] == ["one", "two", "three"]
     assert points(run) == [(1, "ok"), (2, "failed"), (4, "failed")]
     assert run.results[1].error == "one has no such model; three has another"
+
+
+def test_a_worker_with_a_full_disk_gets_nothing_more_and_its_points_do_not_fail(sweep):
+    orders, (run,) = sweep(dict.fromkeys(("one", "two", "three", "four"), FULL) | {"five": None})
+    assert [address for address, _ in orders] == ["one", "two", "three", "four", "five"]
+    assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
+    with pytest.raises(WorkersLostError, match="continue with --resume"):
+        sweep({"one": FULL}, accepts_workers=False)
+
+
+def test_a_worker_that_cannot_write_says_that_it_is_broken(tmp_path, monkeypatch):
+    def full(track):
+        with storage_errors("cannot write to its file", "free some space, then resume"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    plan, sent = planned(), []
+    context = WorkerContext(name="w", devices=(plan.cell.device,), folder=tmp_path, arguments={}, say=print)
+    worker = SimpleNamespace(
+        benchhouse=context,
+        get_current_task=lambda: "attempt",
+        log_event=lambda topic, text: sent.append(read_message(Report, text)),
+    )
+    monkeypatch.setattr("distributed.get_worker", lambda: worker)
+    monkeypatch.setattr(WorkerTrack, "begin", full)
+    execute("topic", message_text(Order(plan=plan, launches=(0,))))
+    (report,) = sent
+    assert (report.kind, report.text) == ("broken", f"cannot write to {tmp_path}: No space left on device")
 
 
 def test_a_cell_that_loses_three_workers_fails(sweep):
