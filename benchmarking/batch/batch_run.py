@@ -23,7 +23,7 @@ from benchmarking.core.errors import FormatError, LockedError, UsageError, Worke
 from benchmarking.core.provenance import this_process, utc_now
 from benchmarking.core.records import Cell, Measurement, Run, dumps, from_json, to_json
 from benchmarking.core.run_file import read_run
-from benchmarking.core.storage_paths import absolute_database, is_lake
+from benchmarking.core.storage_paths import absolute_database, database_exists, is_lake
 from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import journal, spool
@@ -273,6 +273,10 @@ class Manifest:
         """
         if path is None or self.owns(path, also):
             return path
+        is_alike = also is not None and Path(also).name == Path(path).name and database_exists(also)
+        if also is not None and is_alike and not database_exists(path):  # moved: the old path would make another one
+            how = f"to use {also}, add {flag} {shlex.quote(also)}"
+            raise UsageError(f"--resume: {self.path} refers to {path}, which is not there any more: {how}")
         raise UsageError(
             f"--resume: {self.path} refers to {path}, outside its folder: to use it, repeat {flag} {shlex.quote(path)}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -84,7 +85,7 @@ def test_failures_are_listed_and_the_batch_continues(tmp_path, capsys, null_scri
 
 
 @pytest.mark.forked_children(False)  # a library in the fork server sends all logs to stderr
-def test_runs_that_could_not_be_stored_are_stored_by_resume(tmp_path, capsys):
+def test_runs_that_could_not_be_stored_are_stored_by_resume(tmp_path, capsys, monkeypatch):
     database = tmp_path / "here.duckdb"
     command = [sys.executable, "-m", "benchmarking.batch_benchmark", *TWO, *QUICK, *SMALL]
     with Warehouse.open(database):
@@ -96,6 +97,13 @@ def test_runs_that_could_not_be_stored_are_stored_by_resume(tmp_path, capsys):
     assert (
         f"refers to {database}, outside its folder: to use it, repeat --db-path {database}" in capsys.readouterr().err
     )
+    moved = shutil.move(database, tmp_path / "away")
+    Warehouse.open(tmp_path / "own/here.duckdb").close()
+    monkeypatch.setenv("BENCHMARK_DB_PATH", "own/here.duckdb")
+    assert main(["--resume", "--quiet"]) == 2
+    how = "which is not there any more: to use own/here.duckdb, add --db-path own/here.duckdb"
+    assert how in capsys.readouterr().err
+    shutil.move(moved, database)
     assert main([*TWO, *QUICK, "--resume"]) == 2
     assert "was started with these settings" in capsys.readouterr().err
     assert main([*command[3:], "--resume"]) == 0  # as it was typed before
