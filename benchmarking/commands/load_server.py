@@ -107,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
     )
 
     def measured(load: ServerLoad | ModelLoad, traffic: Traffic) -> Measured:
-        """The run of a load, and the Ctrl-C that ended it early."""
+        """The run of a load, and the Ctrl-C or the error that ended it early."""
         if len(traffics) > 1:
             say(f"requests of {traffic.lengths} tokens")
         started_at = utc_now()
@@ -206,9 +206,9 @@ def _asked(arguments: argparse.Namespace) -> tuple[dict[str, float], list[Traffi
 
 def _results(
     load: ServerLoad | ModelLoad, levels: Sequence[Level], arguments: argparse.Namespace
-) -> tuple[list[Result], KeyboardInterrupt | None]:
-    """The levels in order with the knee marked, and the Ctrl-C that ended the load early. The result of a search for
-    the highest rate comes last."""
+) -> tuple[list[Result], BaseException | None]:
+    """The levels in order with the knee marked, and the Ctrl-C or the error that ended the load early: what was measured
+    before is kept. The result of a search for the highest rate comes last."""
     done: list[Result] = []
 
     def measured(level: Level) -> Result:
@@ -224,7 +224,7 @@ def _results(
             load.say(f"the search takes about {duration(most_s)} at most")
         *found, outcome = search(measured, lowest, float(highest.rate or 0), load.say, arguments.share)
         return [*with_knee(found), outcome], None
-    except KeyboardInterrupt as interruption:
+    except (KeyboardInterrupt, Exception) as interruption:
         if not done:
             raise
         found = with_knee(list({offered(result): result for result in done}.values()))

@@ -61,8 +61,8 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 CONNECT_S = 10.0
 """Time limit of the first connection to the server."""
-Measured = tuple[Run, KeyboardInterrupt | None]
-"""The run of a load, and the Ctrl-C that ended it early."""
+Measured = tuple[Run, BaseException | None]
+"""The run of a load, and the Ctrl-C or the error that ended it early."""
 UNKNOWN_MODEL = "unknown"
 """The model of a server that did not start, if no other one of the command named its own."""
 MOST_NAMED = 5
@@ -351,15 +351,21 @@ def _listed(cpus: Sequence[int] | None) -> str | None:
 
 
 def tokenizer(folder: Path) -> Count:
-    """Counts the tokens of a text with the tokenizer in a local folder, without special tokens. Raises UsageError for a
-    folder without one, BenchhouseError for broken files."""
+    """Counts the tokens of a text with the tokenizer in a local folder, without special tokens. The halves of a
+    character that arrived in two events are one again. Raises UsageError for a folder without one, BenchhouseError for
+    broken files."""
     from benchmarking.workloads.support import processing
 
     check_installed("--tokenizer", ("transformers",), 'pip install "benchhouse[measure]"')
     if not folder.is_dir() or not processing.has_processors(folder):
         raise UsageError(f"--tokenizer {folder}: expected a local folder with a tokenizer, such as tokenizer.json")
     loaded = processing.load(folder, "text")
-    return lambda text: len(loaded.encode(text, add_special_tokens=False))
+
+    def count(text: str) -> int:
+        joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return len(loaded.encode(joined, add_special_tokens=False))
+
+    return count
 
 
 def check_listening(target: Target) -> None:

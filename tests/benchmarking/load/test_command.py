@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import inf
@@ -411,6 +411,34 @@ def test_an_interrupted_load_says_how_many_levels_it_keeps(levels, words, tmp_pa
     assert kept.endswith("; the unfinished one is not kept")
     assert last == "benchhouse load: interrupted"
     assert len([*(tmp_path / "runs").glob("load_*.json")]) == levels
+
+
+def test_an_error_in_a_level_leaves_the_levels_before_it(tmp_path, monkeypatch, capsys):
+    measured = server_load.ServerLoad.measured
+
+    def failing(load, level):
+        if level.concurrency == 2:
+            raise TypeError("an error of ours")
+        return measured(load, level)
+
+    monkeypatch.setattr(server_load.ServerLoad, "measured", failing)
+    with serving(Script(ttft_s=0, itl_s=0)) as url, suppress(TypeError):
+        asked = ("--url", url, "m", "--concurrency", "1,2", "--num-requests", "4", "--capacity-seconds", "0")
+        kept = ("--db-path", str(tmp_path / "a.duckdb"), "--output-dir", str(tmp_path / "runs"))
+        assert load_server.main([*asked, *kept, "--output-length", "2", "--quiet"]) == 1
+    assert "1 in flight" in capsys.readouterr().out
+    assert len([*(tmp_path / "runs").glob("load_*.json")]) == 1
+
+
+def test_a_character_that_arrives_in_two_halves_is_counted_as_one(tmp_path, monkeypatch):
+    class Tokens:
+        def encode(self, text, add_special_tokens):
+            return [*text.encode()]
+
+    monkeypatch.setattr("benchmarking.workloads.support.processing.load", lambda *_: Tokens())
+    (tmp_path / "tokenizer.json").touch()
+    count = server_load.tokenizer(tmp_path)
+    assert (count("\ud83d" + "\ude00"), count("a\ud83d"), count("é")) == (4, 4, 2)
 
 
 def test_an_interrupted_search_stores_the_answer_of_its_levels_which_recommend_names(tmp_path, monkeypatch, capsys):
