@@ -35,10 +35,10 @@ from benchmarking.core.records import MAX_REQUESTS, NOT_RUN, Json, Result, Run, 
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.text import counted, duration, number, visible
-from benchmarking.core.untrusted.redaction import know_secret, redacted, redacted_record
+from benchmarking.core.untrusted.redaction import compile_patterns, know_secret, redacted, redacted_record
 from benchmarking.devices.support.binding import bind
 from benchmarking.load import load_table, server_plan
-from benchmarking.load.connections import Target, client_of
+from benchmarking.load.connections import Target, allow_connections, client_of
 from benchmarking.load.curve import (
     MOST_DURATIONS,
     SearchInterrupted,
@@ -207,8 +207,8 @@ def _asked(arguments: argparse.Namespace) -> tuple[dict[str, float], list[Traffi
 def _results(
     load: ServerLoad | ModelLoad, levels: Sequence[Level], arguments: argparse.Namespace
 ) -> tuple[list[Result], BaseException | None]:
-    """The levels in order with the knee marked, and the Ctrl-C or the error that ended the load early: what was measured
-    before is kept. The result of a search for the highest rate comes last."""
+    """The levels in order with the knee marked, and the Ctrl-C or the error that ended the load early, which leaves
+    what was measured before. The result of a search for the highest rate comes last."""
     done: list[Result] = []
 
     def measured(level: Level) -> Result:
@@ -338,6 +338,8 @@ def _generator(
 ) -> tuple[list[int] | None, list[int], float | None]:
     """Bind this process, which sends the requests. Returns its processors (None if unknown), the others that it could
     use before, and how many requests it can send per second (None if that is not measured)."""
+    allow_connections()
+    compile_patterns()  # which the first failed request needs, when no file may be left to open
     before = own_processors() or []
     if arguments.cpu_list is not None:
         bind(arguments.cpu_list)

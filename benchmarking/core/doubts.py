@@ -71,6 +71,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "processors with --cpu-list, or lower the rate",
         "slow_generator": "the load exceeded half of the generator's own capacity, so its queueing adds to the "
         "latencies; give it dedicated processors with --cpu-list, or spread the load over several machines",
+        "no_sockets": "this machine had no open files or ports left for some requests, which the server never saw and "
+        "which count as failed; raise the limit of open files (ulimit -n), or spread the load over several machines",
         "over_saturated": "the server's queue kept growing, so the latencies depend on how long the load lasted; "
         "lower the rate",
         "failed_requests": "more than 1% of the requests failed, and the latencies cover only the others; see the "

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +40,15 @@ WINDOW_BYTES = 1 << 20
 MAX_HEAD_BYTES = 1 << 18
 """Maximum head of an HTTP/1.1 response, far above that of any real server. HTTP/2 has its own limit."""
 NO_HTTP2 = "no_http2"
+NO_SOCKET = "no_socket"
+"""The kind of error of a request for which this machine had no file or port left: the server never saw it."""
+ERRNO = re.compile(r"\[Errno (\d+)\]")
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)
+MOST_FILES = 1 << 16
+"""Files that this process opens at most, about as many as there are ports."""
+CROSSED_S, MOST_CROSSED_S = 0.02, 0.3
+"""So soon after a request was sent, or within the time that its connection took to open, a closed connection had been
+closed before the request arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +120,23 @@ class Client(ABC):
         except ssl.SSLCertVerificationError as error:
             raise RequestError("certificate", str(error)) from error
         except (OSError, UnicodeError) as error:
-            # Whether the connection was refused. A name with several addresses has a combined error.
-            several = f"[Errno {errno.ECONNREFUSED}]"
-            is_refusal = isinstance(error, ConnectionRefusedError) or (
-                getattr(error, "errno", None) is None and several in str(error)
-            )
-            raise RequestError("refused" if is_refusal else "no_connection", str(error)) from error
+            # A name with several addresses has a combined error.
+            numbers = (getattr(error, "errno", None), *map(int, ERRNO.findall(str(error))))
+            is_refusal, is_ours = errno.ECONNREFUSED in numbers, any(one in EXHAUSTED for one in numbers)
+            kind = "refused" if is_refusal else NO_SOCKET if is_ours else "no_connection"
+            raise RequestError(kind, str(error)) from error
         return protocol
+
+
+def allow_connections() -> None:
+    """Let this process open as many connections as the system lets it: the usual limit of Linux is 1024."""
+    with suppress(ImportError, ValueError, OSError):  # Windows has no such limit
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def client_of(target: Target) -> Client:
@@ -172,21 +193,26 @@ class Http1Client(Client):
         self._open: set[_Http1Connection] = set()
 
     async def post(self, body: bytes, take: Take) -> None:
-        while self._idle:
-            if await self._answered(self._idle.pop(), body, take, is_new=False):
-                return
-        await self._answered(await self._connect(lambda: _Http1Connection(self._idle, self._open)), body, take)
+        if self._idle and await self._answered(self._idle.pop(), body, take, is_new=False):
+            return
+        begun_s = asyncio.get_running_loop().time()
+        connection = await self._connect(lambda: _Http1Connection(self._idle, self._open))
+        connection.opened_in_s = asyncio.get_running_loop().time() - begun_s
+        await self._answered(connection, body, take)
 
     async def _answered(self, connection: _Http1Connection, body: bytes, take: Take, *, is_new: bool = True) -> bool:
-        """Send a request over a connection. False if an existing connection was closed without any response: the server
-        had closed it before the request arrived, so the request is sent over another one, like in curl and browsers.
-        Some servers close connections that they promised to keep alive."""
-        exchange = _Exchange(take)
+        """Send a request over a connection. False if an existing connection was closed at once without any response:
+        the server had closed it before the request arrived, so the request is sent over a new one, like in curl and
+        browsers. Some servers close connections that they promised to keep alive. A server that closes it later has
+        worked on the request, and may have crashed over it: that request has failed."""
+        exchange, sent_s = _Exchange(take), asyncio.get_running_loop().time()
         connection.ask(b"%b%d\r\n\r\n%b" % (self._head, len(body), body), exchange)
         try:
             await exchange.done
         except RequestError:
-            if is_new or connection.has_answered:
+            waited_s = asyncio.get_running_loop().time() - sent_s
+            crossed_s = min(max(connection.opened_in_s, CROSSED_S), MOST_CROSSED_S)
+            if is_new or connection.has_answered or waited_s > crossed_s:
                 raise
             return False
         finally:
@@ -214,6 +240,7 @@ class _Http1Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._read_s = 0.0
         self._now = asyncio.get_running_loop().time
+        self.opened_in_s = 0.0
         self.has_answered = False
         """Whether any part of the response has arrived."""
 
@@ -352,6 +379,7 @@ class _Http2Connection(asyncio.Protocol):
         self._exchanges: dict[int, _Exchange] = {}
         self._unsent: dict[int, bytes] = {}
         self._is_leaving = False
+        self._now = asyncio.get_running_loop().time
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the server has sent its stream limit; fails with an exception if it does not."""
 

@@ -47,6 +47,7 @@ from benchmarking.core.records import (
     Samples,
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, percentile_intervals, quantile
+from benchmarking.load.connections import NO_SOCKET
 from benchmarking.load.generator import Level
 from benchmarking.load.load_statistics import about_window, rates_of, window_of
 from benchmarking.load.observer import Observed
@@ -417,6 +418,8 @@ def about(
     if is_window_expected:
         is_growing = any(one.kind == "over_saturated" for one in saturated)
         found += about_window(window, level, is_growing=is_growing, is_varying=is_varying)
+    if unsent := requests.error.count(NO_SOCKET):
+        found.append(doubt("no_sockets", requests=unsent))
     pairs = [
         (cached, total)
         for cached, total in zip(requests.cached_tokens, requests.tokens_in, strict=True)

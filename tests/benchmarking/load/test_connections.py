@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import socket
 import threading
 import time
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -15,11 +17,12 @@ pytest.importorskip("httptools")
 
 from benchmarking.core.errors import UsageError
 from benchmarking.load import observer
-from benchmarking.load.connections import MAX_HEAD_BYTES, RequestError, Target, client_of
+from benchmarking.load.connections import MAX_HEAD_BYTES, RequestError, Target, allow_connections, client_of
 from benchmarking.load.generator import Level, run_level
+from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic
 from tests.helpers.certificates import certificate
-from tests.helpers.null_server import NullServer, main
+from tests.helpers.null_server import NullServer, main, run_jumping
 
 TRAFFIC = Traffic(arrivals="constant", lengths_in=Lengths("16"), lengths_out=Lengths("2"))
 EVENTS = (
@@ -29,6 +32,7 @@ EVENTS = (
 HEAD = b"HTTP/1.1 200 OK\r\n"
 SIZED = b"content-length: %d\r\n\r\n" % len(EVENTS) + EVENTS
 LEVEL = Level(concurrency=3, number=6)
+NO = "no_sockets"
 LONG = b"x" * 200_000
 """More than HTTP/2 lets a client send unasked."""
 
@@ -296,6 +300,71 @@ def test_a_request_over_a_connection_that_the_server_was_just_ending_is_sent_ove
 
     assert asyncio.run(run()) == 3 * EVENTS
     assert connections == [1, 1, 0]
+
+
+def test_a_request_over_which_the_server_closes_its_connection_later_has_failed_and_is_not_sent_again():
+    """As when a worker crashes over it, or a gateway gives up."""
+    asked = []
+
+    async def answer(reader, writer):
+        for is_first in (True, False):
+            asked.append(await reader.readuntil(b"{}"))
+            if is_first:
+                writer.write(HEAD + SIZED)
+            else:
+                await asyncio.sleep(1)
+                writer.close()
+
+    async def run():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            client = client_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", model="m"))
+            await asyncio.gather(*(client.post(b"{}", lambda *_: None) for _ in range(3)))
+            with pytest.raises(RequestError) as raised:
+                await client.post(b"{}", lambda *_: None)
+            await client.close()
+        return raised.value.kind
+
+    assert run_jumping(run()) == "truncated"
+    assert len(asked) == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "no_socket"),
+        (OSError("Multiple exceptions: [Errno 99] Cannot assign requested address, [Errno 99] Cannot"), "no_socket"),
+        (OSError("Multiple exceptions: [Errno 99] Cannot assign, [Errno 111] Connect call failed"), "refused"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "no_connection"),
+    ],
+)
+def test_requests_for_which_no_file_or_port_is_left_are_no_fault_of_the_server(error, kind, monkeypatch):
+    async def unable(*_, **__):
+        raise error
+
+    async def run():
+        async with NullServer() as server:
+            monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", unable)
+            return await run_level(Target(url=server.url, model="m"), TRAFFIC, LEVEL, limits={})
+
+    found = asyncio.run(run())
+    assert set(found.error) == {kind}
+    some = replace(found, error=(None, *found.error[1:]), end_ms=found.intended_ms, sent_ms=found.intended_ms)
+    doubts = {one.kind: one.evidence["requests"] for one in result_of(TRAFFIC, LEVEL, [some]).doubts if one.kind == NO}
+    assert doubts == ({NO: 5} if kind == "no_socket" else {})
+
+
+def test_the_limit_of_open_files_is_raised():
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] != resource.RLIM_INFINITY and before[1] < 512:
+        pytest.skip("the hard limit is as low")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (511, before[1]))
+    try:
+        allow_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 511
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_path_with_percent_signs_is_asked_for_as_it_is():
