@@ -138,6 +138,8 @@ SETTING_COLUMNS = ("weights", "num_threads", "cpu_list")
 HARDWARE = "hardware_id"
 """Column that counts as a setting where several machines have one name."""
 HARDWARE_LETTERS = 8
+SIMULATED = "simulated"
+"""Column that is always told where it is true."""
 BENCH_CONFIGS = """
 SELECT run_id, config FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs)) AND model_source = 'bench'
 """
@@ -146,14 +148,14 @@ NO_FURTHER: Mapping[str, Mapping[str, object]] = {}
 
 def settings_words(
     rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[str] = (*SETTING_COLUMNS, HARDWARE),
+    columns: Sequence[str] = (*SETTING_COLUMNS, HARDWARE, SIMULATED),
     sides: Sequence[int] = (),
     further: Mapping[str, Mapping[str, object]] = NO_FURTHER,
 ) -> list[str | None]:
-    """For each row (with the subject, runtime_mode as JSON, and the `columns`): its kind of load, what the server of a
-    load test was started with, and the settings in which rows of its subject differ, such as "open loop, poisson
-    arrivals, slo ttft:500ms"; None without any. `sides`: only rows of the same side are told apart. `further`: settings
-    by run id that are not in runtime_mode (`bench_settings_of`)."""
+    """For each row (with the subject, runtime_mode as JSON, and the `columns`): whether it is simulated, if the row has
+    that column, its kind of load, what the server of a load test was started with, and the settings in which rows of
+    its subject differ, such as "open loop, poisson arrivals, slo ttft:500ms"; None without any. `sides`: only rows of
+    the same side are told apart. `further`: settings by run id that are not in runtime_mode (`bench_settings_of`)."""
     machines: dict[tuple[str, str | None], set[str | None]] = {}
     for row in rows if HARDWARE in columns else ():
         machines.setdefault((row["device"], row.get("device_name")), set()).add(row.get(HARDWARE))
@@ -161,7 +163,11 @@ def settings_words(
         {
             **json.loads(row["runtime_mode"]),
             **(further.get(row["run_id"], {}) if further else {}),  # other rows may have no run id
-            **{heading(name): row[name] for name in columns if name != HARDWARE and row[name] is not None},
+            **{
+                heading(name): row[name]
+                for name in columns
+                if name not in (HARDWARE, SIMULATED) and row[name] is not None
+            },
             **(
                 {"hardware": row[HARDWARE][:HARDWARE_LETTERS]}
                 if len(machines.get((row["device"], row.get("device_name")), ())) > 1
@@ -181,8 +187,9 @@ def settings_words(
     for (subject, _), group in groups.items():
         names.setdefault(subject, set()).update(differing_names(group), filter(is_of_server, set().union(*group)))
     described: list[str | None] = []
-    for subject, mode in zip(subjects, modes, strict=True):
-        parts = []  # the kind of load first; our own loop of calls has none
+    for row, subject, mode in zip(rows, subjects, modes, strict=True):
+        parts = [SIMULATED] if SIMULATED in columns and row.get(SIMULATED) else []
+        # The kind of load before the others; our own loop of calls has none.
         if SCENARIO in mode:  # also of imports, which have no loop
             parts.append(f"MLPerf {mode[SCENARIO]}")
         elif LOOP in mode:

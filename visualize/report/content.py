@@ -228,7 +228,10 @@ def report_of(
     # A doubt about every result that was measured names none of them.
     measured = sum(row["status"] == "ok" for row in rows)
     notes = noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}"))
-    states = words.counts(str(row["validity"] if row["status"] == "ok" else row["status"]) for row in rows)
+    states = words.counts(
+        str(row["status"] if row["status"] != "ok" else "simulated" if row["state"] == "simulated" else row["validity"])
+        for row in rows
+    )
     took = _took(runs) if len({run["session_id"] for run in runs}) == 1 else None
     kinds = {"imports" if row["origin_format"] else "loads" if is_load(row) else "calls" for row in rows}
     versions: dict[str, dict[str, None]] = {}

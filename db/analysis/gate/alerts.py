@@ -19,7 +19,7 @@ from db.analysis.gate.findings import Finding, QualityCheck
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, PARAMETERS
 from db.analysis.history.changes import POINTS, RECOVERED, Regression, change_point_id, of_metric
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
-from db.values import SETTING_COLUMNS, with_words
+from db.values import SETTING_COLUMNS, SIMULATED, with_words
 
 if TYPE_CHECKING:
     from db.analysis.history.histories import ChangePoint
@@ -89,7 +89,8 @@ SELECT
     a.alert_id, a.triage, a.metric, a.relative_change, a.first_commit, a.last_commit, a.group_id, a.detector,
     a.detector_version, a.parameters, a.created_at, a.updated_at, a.confirmed_by, a.change_point_id, a.note,
     r.result_id, r.series_id, r.run_id, r.session_id, r.started_at, r.model_id, r.device, r.device_name,
-    r.hardware_id, r.runtime, r.precision, {", ".join(f"r.{name}" for name in ("runtime_mode", *SETTING_COLUMNS))},
+    r.hardware_id, r.runtime, r.precision, r.{SIMULATED},
+    {", ".join(f"r.{name}" for name in ("runtime_mode", *SETTING_COLUMNS))},
     r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes
 FROM alerts a
 LEFT JOIN change_points c USING (change_point_id)

@@ -29,7 +29,7 @@ from db.analysis.gate.gate import DETECTOR, PARAMETERS, seen_levels, without_ope
 from db.analysis.gate.nights import Night
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
-from db.values import SETTING_COLUMNS, with_words
+from db.values import SETTING_COLUMNS, SIMULATED, with_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -42,7 +42,7 @@ MAX_RUNS = 200
 COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
     *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision", *SETTING_COLUMNS),
-    *POINT_COLUMNS,
+    *(SIMULATED, *POINT_COLUMNS),
     *("status", "error", "validity", "doubts", "missing", "pooled_quantiles", "extra"),
 )
 RESULTS = """

@@ -32,7 +32,7 @@ from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import literal
 from db.migrate import view_query
-from db.values import SETTING_COLUMNS, with_words
+from db.values import SETTING_COLUMNS, SIMULATED, with_words
 from db.warehouse import OutdatedError, Warehouse
 
 if TYPE_CHECKING:
@@ -107,9 +107,10 @@ METRIC_LIST = re.compile(r"(?<=VALUES\n).*?(?=\n\), own AS)", re.DOTALL)
 """The part of the view's query that lists its metrics with unit and direction."""
 SELECTED = "result_id IN (SELECT result_id FROM all_results WHERE {condition})"
 """Reads all results, so it is omitted if everything is selected."""
-MODES = (
-    f"SELECT run_id, runtime_mode, {', '.join(SETTING_COLUMNS)} FROM benchmark_runs WHERE run_id IN (SELECT unnest(?))"
-)
+MODES = f"""
+SELECT run_id, runtime_mode, {", ".join(SETTING_COLUMNS)}, is_simulated AS {SIMULATED} FROM benchmark_runs
+WHERE run_id IN (SELECT unnest(?))
+"""
 STARTS = """
 SELECT result_id, started_at AS last_good_started_at FROM benchmark_results JOIN benchmark_runs USING (run_id)
 WHERE result_id IN (SELECT unnest(?))

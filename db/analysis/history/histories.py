@@ -31,6 +31,7 @@ from db.values import (
     HARDWARE,
     SETTING_COLUMNS,
     SETTINGS,
+    SIMULATED,
     bench_settings_of,
     settings_words,
     with_words,
@@ -67,7 +68,7 @@ SELECT count(*) FILTER (WHERE fit < {LEAST_RUNS}) AS short, count(*) AS series F
     GROUP BY series_id
 )
 """
-NEWEST_COLUMNS = (*SUBJECTS, "run_id", "runtime_mode", *SETTING_COLUMNS, HARDWARE, *POINT_COLUMNS)
+NEWEST_COLUMNS = (*SUBJECTS, "run_id", "runtime_mode", *SETTING_COLUMNS, HARDWARE, SIMULATED, *POINT_COLUMNS)
 POINTS = f"""
 SELECT
     series_id, result_id, run_id, session_id, history_time, started_at, git_commit, {{value}} AS value,
@@ -252,8 +253,8 @@ LIST_SERIES = """
 SELECT
     s.series_id, a.canonical_series_id AS read_as, a.reason, s.model_id, s.runtime, s.precision, s.batch_size,
     s.sequence_length, s.new_tokens, s.concurrency, s.axes, s.num_threads, s.runtime_mode, s.hashed_keys,
-    s.weights, s.cpu_list, s.hardware_id, run.device, h.device_type, h.device_name,
-    found.runs, run_id, found.first_at, found.newest_at
+    s.weights, s.cpu_list, s.hardware_id, run.device, run.is_simulated AS simulated, h.device_type,
+    h.device_name, found.runs, run_id, found.first_at, found.newest_at
 FROM series s
 JOIN (
     SELECT r.series_id, count(DISTINCT r.run_id) AS runs, max(r.run_id) AS run_id,
@@ -398,7 +399,16 @@ def newest_results(
     """
     newest = warehouse.query(NEWEST_OF_SERIES.format(condition=selection.condition), [*selection.values, limit]).dicts()
     names = (
-        *("run_id", *NEWEST_SUBJECTS, "runtime_mode", *FURTHER_SETTINGS, HARDWARE, *POINT_COLUMNS, *STATE_COLUMNS),
+        *(
+            "run_id",
+            *NEWEST_SUBJECTS,
+            "runtime_mode",
+            *FURTHER_SETTINGS,
+            HARDWARE,
+            SIMULATED,
+            *POINT_COLUMNS,
+            *STATE_COLUMNS,
+        ),
         f"{judged_value(METRICS[DEFAULT_METRIC])} AS {DEFAULT_METRIC}",
         *(*INTERVAL_COLUMNS, *RATES, *PEAK_MEMORY),
         f"other_metrics['{THROUGHPUT_AT_MEDIAN}'] AS {THROUGHPUT_AT_MEDIAN}",
@@ -413,7 +423,9 @@ def newest_results(
     values = {row["series_id"]: row["trend"] for row in trends}
     launches = launch_values(warehouse, [row["result_id"] for row in rows], metric)
     count = newest[0]["series_count"] if newest else 0
-    settings = settings_words(rows, (*FURTHER_SETTINGS, HARDWARE), further=bench_settings_of(warehouse, rows))
+    settings = settings_words(
+        rows, (*FURTHER_SETTINGS, HARDWARE, SIMULATED), further=bench_settings_of(warehouse, rows)
+    )
     with_trends = [
         {
             **row,

@@ -56,6 +56,22 @@ def test_failures_and_doubts_are_shown_with_what_to_do(show, asked_database):
     assert "close them and measure again" in " ".join(doubt.split())
 
 
+@pytest.mark.parametrize(
+    "command", [("show",), ("history",), ("series", "list"), ("check", "--json"), ("export", "--format", "markdown")]
+)
+def test_simulated_results_are_called_so(command, tmp_path, empty_database, make_run, capsys):
+    path = shutil.copy2(empty_database, tmp_path / "a.duckdb")
+    real = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(real)
+        emulated = make_run(batch_sizes=(2,), sequence_lengths=(32,), started_at="2026-02-03T00:00:00Z")
+        warehouse.ingest(Alter.on_device(emulated, "An emulator", simulated=True))
+    cli.main([*command, "--db-path", str(path)])
+    lines = capsys.readouterr().out
+    assert lines.count("simulated") >= 1
+    assert "simulated" not in "".join(line for line in lines.splitlines() if "Test CPU" in line)
+
+
 def test_the_trend_is_that_of_the_fit_results_in_order(show, tmp_path, empty_database, write_history):
     path = shutil.copy2(empty_database, tmp_path / "a.duckdb")
     values = [10.0, 11.0, 9.0, 14.0]
