@@ -62,12 +62,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "351b7a392eb0b34fa1d26e969fa5ce4b9b34b9644027dcfa4b28f7ee836c1083",  # created and read by DuckDB 1.5
-    "c754a2d2b98b4d34a5beeea0b1bd44689e23dc72cb36e1a48897d23f1b4d40b9",  # created and read by 2.0
-    "a79678aca5657b3092a6401e1f7541c332885544f844688b27efa33011d057f2",  # created by 1.5, read by 2.0
-    "29717d474926b058351eca384a425e7d5e86c6d7b6de07bafcb1129d510e50db",  # created by 2.0, read by 1.5
-    "c2c911604720e0e596ef7d5e2d29b003df796fd14d52787b9c310bcf299b49e1",  # that, next written by 2.0, read by 1.5
-    "7874e3b87ec79e82dfac60fbf5ff8c78171122b10085d170303d7f4d0dfb8d75",  # the first, next written by 2.0, read by 1.5
+    "981d446747e0543220a1ebac374954293228fb2d023b31a39435376178225113",  # created and read by DuckDB 1.5
+    "98ec8a42b21466586cd6cf3d6917c0348773e9514f9b3fbca258fabe14e88d66",  # created and read by 2.0
+    "b0394f6453df9e6b63823a323b3a70041b2c1658997caaf901dacb788e438b71",  # created by 1.5, read by 2.0
+    "f3dec717002be5eca2de1f464e461d88f56742614aca4af73bdbec8472773e32",  # created by 2.0, read by 1.5
+    "a2b0bdbacdbeb77f781d4a2b42a2f4369c6059cf3325ed51f83af96183f6ffb6",  # that, next written by 2.0, read by 1.5
+    "c737ab90f48b78120a8049c96062f5c5a148f64dcf843201b1fbd012611b3636",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

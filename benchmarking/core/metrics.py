@@ -355,6 +355,8 @@ LOAD_TIME = Metric(column="load_time_s", source="load_time", of="stages_s", unit
 PEAK_MEMORY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.unit == "MB" and metric.title)
 """Columns with peak memory in order of preference: the first that was measured is the result's peak memory (on a CPU,
 the process's)."""
+PEAK_MEMORY_SQL = f"coalesce({', '.join(f'nullif({name}, 0)' for name in PEAK_MEMORY)})"
+"""The peak memory, of these columns."""
 ENERGY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.unit == "J")
 """Columns with the energy of a call, in order of preference: the whole chip, then its parts."""
 ENERGY_PARTS: Mapping[str, str] = {
@@ -366,10 +368,16 @@ ENERGY_PARTS: Mapping[str, str] = {
 """What each of them covers."""
 
 
+def peak_memory_column(values: Mapping[str, Any]) -> str | None:
+    """The column of the peak memory; None without any. A 0 was not measured: tools write it for a process unknown to
+    the driver."""
+    return next((name for name in PEAK_MEMORY if values.get(name)), None)
+
+
 def energy_per_item(values: Mapping[str, float | None], items: int) -> tuple[float | None, str | None]:
     """J per item and the parts it covers, from the energy of a call by column: of the whole chip if that was measured,
-    otherwise the sum of measured parts; None without any."""
-    parts: Sequence[str] = [name for name in ENERGY if values.get(name) is not None]
+    otherwise the sum of measured parts; None without any. A part of 0 was not measured."""
+    parts: Sequence[str] = [name for name in ENERGY if values.get(name)]
     parts = parts[:1] if parts and parts[0] == ENERGY[0] else parts
     if not parts:
         return None, None

@@ -32,7 +32,7 @@ from benchmarking.core.device_contracts import Placement
 from benchmarking.core.doubts import FIT
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import PEAK_MEMORY, energy_per_item
+from benchmarking.core.metrics import energy_per_item, peak_memory_column
 from benchmarking.core.plugins import default_runtime
 from benchmarking.core.quality import QUALITY_LIMITS, Quality, QualitySettings
 from benchmarking.core.records import PRECISIONS, Precision, Result, Scalar, Workload
@@ -451,7 +451,7 @@ def _value(result: Result, name: str) -> float | None:
     """The limited quantity of a result; None if it was not measured."""
     metrics = result.metrics
     if name == "memory":
-        return next((metrics[column] for column in PEAK_MEMORY if column in metrics), None)
+        return None if (peak := peak_memory_column(metrics)) is None else metrics[peak]
     if name == "energy":
         return energy_per_item(metrics, result.point.batch_size * result.point.concurrency)[0]
     if name == "throughput":

@@ -19,7 +19,7 @@ from benchmarking.core.command_line import command, note
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.load_doubts import HIGHEST_RATE
-from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, THROUGHPUT_AT_MEDIAN, peak_memory_column
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import to_json
@@ -197,8 +197,8 @@ def _interval(row: Row) -> str | None:
 
 
 def _peak_memory(row: Row) -> str | None:
-    value = next((row[name] for name in PEAK_MEMORY if row[name] is not None), None)
-    return None if value is None else f"{value:.0f}"
+    found = peak_memory_column(row)
+    return None if found is None else f"{row[found]:.0f}"
 
 
 def _state(row: Row) -> str:

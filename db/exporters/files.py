@@ -38,7 +38,7 @@ from benchmarking.core import text
 from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import BYTES_PER_MB, METRICS, MS_PER_S, PEAK_MEMORY, YIELD
+from benchmarking.core.metrics import BYTES_PER_MB, METRICS, MS_PER_S, PEAK_MEMORY_SQL, YIELD
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import Run, dumps
 from benchmarking.core.tables import NOTHING
@@ -101,7 +101,7 @@ PART_BYTES = 16_000_000
 """Size at which rows are converted and written: large enough to be fast, small enough for wide rows."""
 
 MARKDOWN_ROWS = f"""
-SELECT *, coalesce({", ".join(PEAK_MEMORY)}) AS memory_peak_mb
+SELECT *, {PEAK_MEMORY_SQL} AS memory_peak_mb
 FROM all_results WHERE result_id IN (SELECT result_id FROM chosen)
 ORDER BY model_id, batch_size, sequence_length, new_tokens, axes, device, runtime, precision, started_at, result_id
 """

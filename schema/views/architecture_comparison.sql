@@ -40,10 +40,10 @@ SELECT
     median(r.real_time_factor) AS real_time_factor,
     median(r.achieved_flops_per_sec) AS achieved_flops_per_sec,
     median(coalesce(
-        r.memory_device_process_peak_mb,
-        r.memory_device_reserved_peak_mb,
-        r.memory_device_allocated_peak_mb,
-        r.memory_peak_rss_infer_mb
+        nullif(r.memory_device_process_peak_mb, 0),
+        nullif(r.memory_device_reserved_peak_mb, 0),
+        nullif(r.memory_device_allocated_peak_mb, 0),
+        nullif(r.memory_peak_rss_infer_mb, 0)
     )) AS memory_peak_mb,
     count(*) FILTER (WHERE r.validity <> 'valid') AS doubtful_count,
     list(DISTINCT r.model_id ORDER BY r.model_id) AS models,
@@ -69,7 +69,7 @@ COMMENT ON COLUMN architecture_comparison.latency_median_ms IS 'Median of the se
 COMMENT ON COLUMN architecture_comparison.latency_fastest_ms IS 'Lowest of these median latencies in ms.';
 COMMENT ON COLUMN architecture_comparison.latency_slowest_ms IS 'Highest of these median latencies in ms.';
 COMMENT ON COLUMN architecture_comparison.latency_per_million_parameters_ms IS 'Median latency in ms per million parameters used for a token (for a mixture of experts, the active ones), median over the series.';
-COMMENT ON COLUMN architecture_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process.';
+COMMENT ON COLUMN architecture_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process; a 0 was not measured.';
 COMMENT ON COLUMN architecture_comparison.doubtful_count IS 'Number of series without a valid result, whose latest noisy or throttled result was used.';
 COMMENT ON COLUMN architecture_comparison.throughput_samples_per_sec IS 'Median over the series of items per second: images for vision and diffusion, clips for speech, otherwise sequences.';
 COMMENT ON COLUMN architecture_comparison.throughput_tokens_per_sec IS 'Median over the series of tokens per second.';

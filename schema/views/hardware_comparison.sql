@@ -19,10 +19,10 @@ SELECT
     r.throughput_tokens_per_sec,
     r.time_to_first_token_ms,
     coalesce(
-        r.memory_device_process_peak_mb,
-        r.memory_device_reserved_peak_mb,
-        r.memory_device_allocated_peak_mb,
-        r.memory_peak_rss_infer_mb
+        nullif(r.memory_device_process_peak_mb, 0),
+        nullif(r.memory_device_reserved_peak_mb, 0),
+        nullif(r.memory_device_allocated_peak_mb, 0),
+        nullif(r.memory_peak_rss_infer_mb, 0)
     ) AS memory_peak_mb,
     CASE WHEN NOT run.is_simulated THEN
         r.latency_median_ms / min(r.latency_median_ms) FILTER (WHERE NOT run.is_simulated) OVER (
@@ -99,7 +99,7 @@ ORDER BY r.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size
     r.top_k, run.is_simulated, r.latency_median_ms, r.result_id;
 
 COMMENT ON VIEW hardware_comparison IS 'Each model and point on each hardware, runtime and precision: the latest valid result of every series of calls, fastest first, simulators last. Load tests are in load_curve.';
-COMMENT ON COLUMN hardware_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process.';
+COMMENT ON COLUMN hardware_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process; a 0 was not measured.';
 COMMENT ON COLUMN hardware_comparison.throughput_samples_per_sec IS 'Items per second of wall time, averaged over the timed calls: images for vision and diffusion, clips for speech, otherwise sequences.';
 COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency relative to the lowest one of the same model and point (of MLPerf also scenario) on real hardware: 1 is the fastest; NULL for a simulator, which is never ranked.';
 COMMENT ON COLUMN hardware_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';

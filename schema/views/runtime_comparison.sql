@@ -79,8 +79,8 @@ SELECT
     output_cosine_similarity,
     output_equal_token_share,
     coalesce(
-        memory_device_process_peak_mb, memory_device_reserved_peak_mb, memory_device_allocated_peak_mb,
-        memory_peak_rss_infer_mb
+        nullif(memory_device_process_peak_mb, 0), nullif(memory_device_reserved_peak_mb, 0),
+        nullif(memory_device_allocated_peak_mb, 0), nullif(memory_peak_rss_infer_mb, 0)
     ) AS memory_peak_mb,
     model_size_mb,
     weight_dtypes,
@@ -135,7 +135,7 @@ COMMENT ON VIEW runtime_comparison IS 'Each model and point on each device: one 
 COMMENT ON COLUMN runtime_comparison.speedup IS 'Median latency of eager at float32 divided by that of this row, for the same model, point, device, threads and processors: 2 is twice as fast. NULL without such a result, and for rows that are not ranked.';
 COMMENT ON COLUMN runtime_comparison.speedup_ci_low IS 'Lower end of the 95 % confidence interval of speedup, from the intervals of the two medians; NULL for the baseline itself. See ci_scope. It describes and is no verdict: benchhouse compare judges.';
 COMMENT ON COLUMN runtime_comparison.speedup_ci_high IS 'Upper end of that interval; NULL for the baseline itself.';
-COMMENT ON COLUMN runtime_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process.';
+COMMENT ON COLUMN runtime_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process; a 0 was not measured.';
 COMMENT ON COLUMN runtime_comparison.is_ranked IS 'Whether the row can be ranked: valid, noisy or throttled, and not simulated.';
 COMMENT ON COLUMN runtime_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';
 COMMENT ON COLUMN runtime_comparison.baseline_latency_ms IS 'Median latency in ms of the eager float32 result that the row is compared with.';

@@ -326,9 +326,9 @@ def drawable(row: Row) -> Row:
 
 
 def read_column(rows: Sequence[Row], columns: Sequence[str]) -> str | None:
-    """The first of the columns with a value in any measured row; None without a reading."""
+    """The first of the columns with a value above 0 in any measured row; None without a reading."""
     measured = [row for row in rows if is_ok(row)]
-    return next((column for column in columns if any(row[column] is not None for row in measured)), None)
+    return next((column for column in columns if any(row[column] for row in measured)), None)
 
 
 def detail(column: str, value: Any) -> str:

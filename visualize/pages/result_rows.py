@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.doubts import KINDS, evidence_words, sentence
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, Metric
+from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, PEAK_MEMORY_SQL, Metric, peak_memory_column
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import number
 from benchmarking.core.verdicts.launches import COVERS, THROUGHPUT_APART
@@ -112,8 +112,8 @@ def result_columns(own: Mapping[str, Metric], taken: Collection[str] = ()) -> di
         metric = METRICS[name]
         columns[name] = of_metric(name, metric.better, metric.heading or metric.words, cells.get(name, _number(name)))
     columns[PEAK] = Column(
-        heading="peak MB", cell=peak_of, order=(f"coalesce({', '.join(PEAK_MEMORY)})",), is_number=True,
-        value=lambda row: None if (found := peak_column(row)) is None else row[found],
+        heading="peak MB", cell=peak_of, order=(PEAK_MEMORY_SQL,), is_number=True,
+        value=lambda row: None if (found := peak_memory_column(row)) is None else row[found],
     )  # fmt: skip
     for name, quality in QUALITY_METRICS.items():
         columns[name] = of_metric(name, quality.better, quality.heading_with_unit, _number(name, quality.title))
@@ -203,13 +203,8 @@ def interval_of(row: Row) -> Cell:
     return Cell(text=f"{number_text(low)} .. {number_text(high)}", hint=f"covers {COVERS[row['ci_scope']]}")
 
 
-def peak_column(row: Row) -> str | None:
-    """The first column of peak memory that has a value."""
-    return next((name for name in PEAK_MEMORY if row[name] is not None), None)
-
-
 def peak_of(row: Row) -> Cell:
-    found = peak_column(row)
+    found = peak_memory_column(row)
     return number_cell(None) if found is None else Cell(text=f"{row[found]:,.0f}", hint=METRICS[found].title)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 
 from benchmarking.core.axes import POINT_COLUMNS
-from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
+from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, peak_memory_column
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN
 from benchmarking.core.text import counted, first_few, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
@@ -22,7 +22,6 @@ from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, judgements, speedup
 from visualize.drawing.loads import NO_RATE, as_level, is_load, rates_text
 from visualize.drawing.rows import Row, grouped, measured_apart, trust
-from visualize.pages.result_rows import peak_column
 
 MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin_definition")
 """Columns that all results of a table share."""
@@ -196,7 +195,7 @@ def _lowest(
 
 
 def _memory(row: Row) -> Reading | None:
-    column = peak_column(row)
+    column = peak_memory_column(row)
     if column is None:
         return None
     title = METRICS[column].title.removesuffix(" (MB)")

@@ -12,7 +12,7 @@ from statistics import geometric_mean
 
 from benchmarking.core.doubts import SEVERITIES
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, peak_memory_column
 from benchmarking.core.plugins import default_runtime
 from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
 from benchmarking.core.tables import Column, table_of, table_text
@@ -241,7 +241,7 @@ def _entry(run: Run, result: Result, speedup: Speedup | None, *, is_fastest: boo
         output_error=metrics.get("output_error"),
         equal_token_share=metrics.get("output_equal_token_share"),
         is_reference=result.status == "ok" and has_references and is_reference(run.cell),
-        peak_memory_mb=next((metrics[name] for name in PEAK_MEMORY if name in metrics), None),
+        peak_memory_mb=None if (peak := peak_memory_column(metrics)) is None else metrics[peak],
         is_fastest=is_fastest,
     )
 

@@ -14,7 +14,7 @@ from functools import partial
 from benchmarking.core.axes import AXES, Axis
 from benchmarking.core.doubts import KINDS, evidence_words, sentence
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import CUSTOM_METRICS, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
+from benchmarking.core.metrics import CUSTOM_METRICS, METRICS, THROUGHPUT_AT_MEDIAN, peak_memory_column
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Doubt, Family, Result, Run, Status, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text
@@ -117,8 +117,8 @@ def _columns(run: Run) -> list[Column[Result]]:
         _metric("step_ms"),
         Column(
             heading="peak MB",
-            text=lambda result: next(
-                (f"{result.metrics[name]:.0f}" for name in PEAK_MEMORY if name in result.metrics), None
+            text=lambda result: (
+                None if (peak := peak_memory_column(result.metrics)) is None else f"{result.metrics[peak]:.0f}"
             ),
             is_number=True,
         ),

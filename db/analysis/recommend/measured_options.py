@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.axes import POINT_COLUMNS, POINT_FIELDS
 from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
+from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item, peak_memory_column
 from benchmarking.core.quality import QUALITY_METRICS, Quality
 from benchmarking.core.records import (
     LOADED_SCENARIOS,
@@ -400,6 +400,7 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
 def _measured(values: Mapping[str, Any], missing: Mapping[str, str], point: Point) -> dict[str, Any]:
     """The fields of an option that are metrics of its result, and the reasons for missing ones."""
     energy_j, energy_of = energy_per_item(values, point.batch_size * point.concurrency)
+    peak = peak_memory_column(values)
     latency, low, high = (values.get(f"latency_{name}_ms") for name in ("median", "ci_low", "ci_high"))
     is_of_all = low is not None and high is not None and low <= latency <= high  # else of some launches: stored before
     return {
@@ -409,7 +410,7 @@ def _measured(values: Mapping[str, Any], missing: Mapping[str, str], point: Poin
         "latency_high_ms": high if is_of_all else None,
         "ttft_ms": values.get("time_to_first_token_ms"),
         "ttft_high_ms": values.get("time_to_first_token_ci_high_ms"),
-        "memory_mb": next((values[name] for name in PEAK_MEMORY if values.get(name) is not None), None),
+        "memory_mb": None if peak is None else values[peak],
         "energy_j": energy_j,
         "energy_of": energy_of,
         "output_error": values.get("output_error"),

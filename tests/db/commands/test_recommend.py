@@ -101,6 +101,31 @@ def test_nothing_fits_is_exit_code_1_with_the_nearest(measured, capsys):
     assert "energy per item unknown (not_supported)" in out
 
 
+def test_a_memory_or_an_energy_of_0_was_not_measured(tmp_path, empty_database, make_run, capsys):
+    """Tools write it for a process that the driver does not know, or without a counter."""
+    path = shutil.copy2(empty_database, tmp_path / "zero.duckdb")
+    known = {"memory_device_process_peak_mb": 700.0, "energy_gpu_j_per_call": 2.0, "energy_dram_j_per_call": 0.0}
+    zero = {
+        "memory_device_process_peak_mb": 0.0,
+        "memory_device_reserved_peak_mb": 9000.0,
+        "energy_gpu_j_per_call": 0.0,
+    }
+    with Warehouse.open(path) as warehouse:
+        for runtime, found in (("eager", zero), ("onnxruntime", known)):
+            run = make_run(runtime=runtime, batch_sizes=(1,), sequence_lengths=(32,))
+            (result,) = run.results
+            missing = {name: why for name, why in result.missing.items() if name not in found}
+            changed = replace(result, metrics={**result.metrics, **found}, missing=missing)
+            warehouse.ingest(replace(run, results=(changed,)))
+        for view in ("hardware_comparison", "runtime_comparison", "architecture_comparison"):
+            rows = warehouse.query(f"SELECT runtime, memory_peak_mb FROM {view}").dicts()
+            assert {row["runtime"]: row["memory_peak_mb"] for row in rows} == {"eager": 9000.0, "onnxruntime": 700.0}
+    recommend.main(["bert-base-uncased", "--json", "--db-path", str(path)])
+    (workload,) = json.loads(capsys.readouterr().out)["workloads"]
+    found = {one["runtime"]: (one["memory_mb"], one["energy_j"], one["energy_of"]) for one in workload["options"]}
+    assert found == {"eager": (9000.0, None, None), "onnxruntime": (700.0, 2.0, "GPU")}
+
+
 def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
     prices = tmp_path / "prices.yaml"
     prices.write_text("currency: EUR\nper_hour: {cpu: 2.88}\n")
