@@ -131,9 +131,9 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "times the time that one takes",
         "unsteady": "requests in flight differ from throughput times latency (Little's law): the server was in no "
         "steady state; look for stalls or a warm-up of the server, and use a longer --duration or more --num-requests",
-        "tokens_counted_as_chunks": "the server did not report the tokens of some replies, so each chunk counts as "
-        "one token: there may be more; count them with --tokenizer, or enable the server's usage report "
-        "(stream_options.include_usage)",
+        "tokens_counted_as_chunks": "the server did not report the tokens of some replies, or reported fewer than "
+        "chunks, so each chunk counts as one token: there may be more; count them with --tokenizer, or enable the "
+        "server's usage report (stream_options.include_usage)",
         "other_output_length": "the server did not generate the requested number of tokens; check whether it supports "
         "ignore_eos, and its context length",
         "profiler_overhead": "the profiler slowed calls by more than half, so parts with many short operators look "

@@ -46,6 +46,8 @@ MAX_START = 84
 """Characters shown of a response that is not understood."""
 WARM_UP = "warm-up"
 DATA, EVENT_NAME, COMMENT, END = b"data:", b"event:", b":", b"[DONE]"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""A stream may begin with it."""
 BROKEN_OFF = ("abort", "error")
 """Reasons for finishing of a response that the server gave up: vLLM's and SGLang's words, and those of gateways."""
 Count = Callable[[str], int]
@@ -70,6 +72,8 @@ class Sent:
     """End of the body."""
     tokens_in: int | None = None
     tokens_out: int | None = None
+    least_tokens: int = 0
+    """Chunks with a text, each of at least one token."""
     cached_tokens: int | None = None
     error: str | None = None
     detail: str | None = None
@@ -119,6 +123,8 @@ class _Reply:
         "_begin",
         "_decode",
         "_finished_s",
+        "_held",
+        "_is_after_return",
         "_is_error",
         "_keeps_text",
         "_rest",
@@ -138,6 +144,10 @@ class _Reply:
         self._rest = b""
         self._begin: bytes | None = b""
         """The beginning of a response in which no line of a stream has arrived yet; None after the first."""
+        self._is_after_return = False
+        """Whether the last piece ended with a carriage return, whose line feed may follow."""
+        self._held = list[bytes]()
+        """The lines of an event that is no JSON until its further lines have arrived."""
         self._is_error = False
         """Whether the server has named the next event an error."""
         self._keeps_text = keeps_text
@@ -149,13 +159,22 @@ class _Reply:
             raise RequestError("endless", f"the response continues far beyond the {self._tokens} requested tokens")
         if self._begin is not None:
             self._begin = (self._begin + piece)[:MAX_REFUSAL]
+        if self._is_after_return or b"\r" in piece:  # lines end with it, with a line feed, or with both
+            rest = piece[1:] if self._is_after_return and piece.startswith(b"\n") else piece
+            self._is_after_return = piece.endswith(b"\r")
+            piece = rest.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > MAX_LINE_BYTES:
             raise RequestError("transfer", f"a line of the stream is longer than {MAX_LINE_BYTES} bytes")
         for line in lines:
-            if self._begin is not None and line.startswith((DATA, EVENT_NAME, COMMENT)):
-                self._begin = None
+            if self._begin is not None:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+                if line.startswith((DATA, EVENT_NAME, COMMENT)):
+                    self._begin = None
+            if self._held and not line:
+                data, self._held = b"\n".join(self._held), []
+                self._event(data, now_s, has_ended=True)
             if not self.is_whole and line.startswith(DATA):
                 self._event(line[len(DATA) :].strip(), now_s)
             elif line.startswith(EVENT_NAME):
@@ -172,7 +191,14 @@ class _Reply:
         if not self.sent.tokens_s:
             raise RequestError("no_output", "the stream ended without any output")
 
-    def _event(self, data: bytes, now_s: float) -> None:
+    def _event(self, data: bytes, now_s: float, *, has_ended: bool = False) -> None:
+        """Record an event, by the first of its lines where that is all of it, as it nearly always is: some servers send
+        no empty line after it. `has_ended`: `data` are all of its lines."""
+        if not data:  # only keeps the connection alive
+            return
+        if self._held:
+            self._held.append(data)
+            return
         if data == END:
             self.is_whole = True
             self.sent.end_s = now_s
@@ -182,6 +208,9 @@ class _Reply:
         try:
             event = self._decode(data.decode())
         except (ValueError, RecursionError) as error:
+            if not has_ended:
+                self._held.append(data)
+                return
             raise RequestError("wrong_json", f"{error}: {_start(data)}") from error
         if not isinstance(event, dict):
             raise RequestError("wrong_json", f"expected an object: {_start(data)}")
@@ -216,9 +245,10 @@ class _Reply:
         if is_finished and self._finished_s is None:
             self._finished_s = now_s
         # An empty piece after the first output is a token that decodes to nothing, such as half a character. Empty
-        # pieces before it, or with the reason for finishing, are no output.
-        if text or (text == "" and self.sent.tokens_s and not is_finished):
+        # pieces before it, and with or after the reason for finishing, are no output.
+        if text or (text == "" and self.sent.tokens_s and self._finished_s is None):
             self.sent.tokens_s.append(now_s)
+            self.sent.least_tokens += text != ""
             if self._keeps_text:
                 self.sent.text += text
 
@@ -365,12 +395,13 @@ def requests_of(
 
 
 def _count_tokens(one: Sent, tokenizer: Count | None) -> TokenCounter | None:
-    """Count the tokens that the server did not report; returns what counted those of the response."""
+    """Count the tokens that the server did not report, or of which it reported fewer than chunks, as some do in their
+    first event; returns what counted those of the response."""
     if one.tokens_in is None and isinstance(one.prompt, tuple):
         one.tokens_in = len(one.prompt)
     elif one.tokens_in is None and isinstance(one.prompt, str) and one.prompt and tokenizer is not None:
         one.tokens_in = tokenizer(one.prompt)
-    if one.tokens_out is not None or not one.tokens_s:
+    if (one.tokens_out is not None and one.tokens_out >= one.least_tokens) or not one.tokens_s:
         return None
     if tokenizer is None:
         one.tokens_out = len(one.tokens_s)

@@ -19,7 +19,7 @@ from benchmarking.core.sample_statistics import quantile
 from benchmarking.load import generator, results
 from benchmarking.load.connections import RequestError, Target
 from benchmarking.load.curve import facts_of, search
-from benchmarking.load.generator import Level, Sent, _Reply, run_level
+from benchmarking.load.generator import Level, Sent, _Reply, requests_of, run_level
 from benchmarking.load.load_statistics import look_of
 from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Pauses, Traffic, judged
@@ -291,6 +291,56 @@ def test_empty_pieces_after_the_first_are_tokens_and_tool_calls_are_output():
     call = {"delta": {"tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}}
     assert of(role, {"delta": {"content": "a"}}, half, last) == ([1.0, 2.0], "a")
     assert of(role, half, call, last) == ([2.0], "f{")
+    assert of({"delta": {"content": "a"}}, last, half) == ([0.0], "a"), "gateways send one with the usage"
+
+
+PLAIN = b'data: {"choices": [{"text": "a"}]}\n\ndata: {"choices": [{"text": "b"}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        PLAIN,
+        b"\xef\xbb\xbf" + PLAIN,
+        b"data:\n\n" + PLAIN.replace(b"\n\n", b"\n\ndata:\n\n"),
+        PLAIN.replace(b"\n", b"\r"),
+        PLAIN.replace(b"\n", b"\r\n"),
+        PLAIN.replace(b"[{", b'\ndata: [{"index": 0,\ndata:'),
+        PLAIN.replace(b"[{", b'\r\ndata: [{"index": 0,\r\ndata:').replace(b"\n\n", b"\r\n\r\n"),
+        PLAIN.replace(b"\n\n", b"\n"),
+    ],
+)
+def test_events_are_read_as_the_standard_of_server_sent_events_has_them(body, size):
+    sent = Sent(0.0)
+    reply = _Reply(sent, 8, keeps_text=True)
+    for start in range(0, len(body), size):
+        reply(body[start : start + size], float(start))
+    reply.check()
+    assert (sent.text, len(sent.tokens_s), reply.is_whole) == ("ab", 2, True)
+
+
+def test_an_event_of_several_lines_that_is_no_json_fails():
+    reply = _Reply(Sent(0.0), 8, keeps_text=False)
+    reply(b'data: {"choices":\ndata: [\n', 1.0)
+    with pytest.raises(RequestError, match="choices") as raised:
+        reply(b"\n", 2.0)
+    assert raised.value.kind == "wrong_json"
+
+
+@pytest.mark.parametrize("stated", [0, 1])
+def test_a_count_of_fewer_tokens_than_chunks_is_none(stated):
+    pieces = [{"choices": [{"text": "a"}]}, {"choices": [{"text": ""}]}, {"choices": [{"text": "b"}]}]
+    sent = answered(
+        *pieces, {"choices": [{"text": "", "finish_reason": "length"}]}, {"usage": {"completion_tokens": 2}}
+    )
+    assert (requests_of([sent], 0, "", {}).tokens_out, sent.tokens_out) == ((2,), 2)
+    sent.tokens_out = stated
+    found = requests_of([sent], 0, "", {})
+    assert (found.tokens_out, found.tokens_counted_by) == ((3,), ("chunks",))
+    sent.tokens_out = stated
+    found = requests_of([sent], 0, "", {}, len)
+    assert (found.tokens_out, found.tokens_counted_by) == ((2,), ("tokenizer",))
 
 
 def answered(*events):
