@@ -447,6 +447,8 @@ OBJECT_COLUMNS = frozenset(column for columns in OBJECTS.values() for column in 
 LIST_COLUMN = "loads"
 """One that holds a list."""
 MOST_SHOWN = 60
+MOST_DEPTH, MOST_DIGITS = 900, 4300
+"""Levels and digits of JSON that Python reads at most: about, and by its default."""
 
 
 class Table:
@@ -481,29 +483,63 @@ class Table:
         if numbers:
             is_other = pc.match_substring_regex(column, rf'"({"|".join(numbers)})":\s*[^-\d\s]')
             begins = pc.and_(begins, pc.invert(is_other))
+        opened = pc.add(pc.count_substring(column, "["), pc.count_substring(column, "{"))
+        begins = pc.and_(begins, pc.less(opened, MOST_DEPTH))
+        is_short = pc.less(pc.binary_length(column), MOST_DIGITS)
+        begins = pc.and_(begins, pc.or_(is_short, pc.invert(pc.match_substring_regex(column, r"[:\[,]\s*-?\d{1000}"))))
         for text in column.filter(pc.invert(begins)).to_pylist():  # without those that are NULL
-            value: Any = json.loads(text)
+            try:
+                value: Any = json.loads(text)
+            except (RecursionError, ValueError):  # deeper, or a longer number, than Python reads
+                value = None
             is_ours = isinstance(value, kind)
             if is_ours and name == "axes":
                 is_ours = all(isinstance(one, str | int | float) for one in value.values())
             elif is_ours and name == "extra":
                 is_ours = isinstance(value.get("doubts"), list)
             if not is_ours or not all(isinstance(value.get(key, 0), int | float) for key in numbers):
-                raise FormatError(
-                    f"{self._path}: {name}: found {visible(text[:MOST_SHOWN])}, which is not of this program: "
-                    f"another one changed the file: {as_typed('setup')} --verify lists what is damaged"
-                )
+                raise self._not_ours(f"{name}: found {visible(text[:MOST_SHOWN])}")
+
+    def _check_texts(self, name: str, column: Any) -> None:
+        """Command lines are a shell's, and lists of doubts have no gaps."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if name == "doubts" and column.null_count < len(column) and hasattr(column.type, "value_type"):
+            if pc.list_flatten(column).null_count:
+                raise self._not_ours(f"{name}: found a list with NULL")
+        elif (
+            name == "command"
+            and pa.types.is_string(column.type)
+            and pc.any(pc.match_substring_regex(column, r"['\"\\]")).as_py()
+        ):
+            for text in column.unique().drop_null().to_pylist():
+                try:
+                    shlex.split(text)
+                except ValueError:
+                    raise self._not_ours(f"{name}: found {visible(text[:MOST_SHOWN])}") from None
+
+    def _not_ours(self, found: str) -> FormatError:
+        return FormatError(
+            f"{self._path}: {found}, which is not of this program: another one changed the file: "
+            f"{as_typed('setup')} --verify lists what is damaged"
+        )
 
     def dicts(self) -> list[dict[str, Any]]:
         """One dictionary per row; maps are dictionaries, JSON is text.
 
-        Raises FormatError for a column of ours whose JSON is no object: another program has written into the file.
+        Raises FormatError for a column of ours with other values than ours: another program has written into the file.
         """
         import pyarrow as pa
 
         for place in self._json_columns:
             self._check_json(self._arrow.column_names[place], self._arrow.column(place))
-        rows: list[dict[str, Any]] = self._arrow.to_pylist()
+        for name in {"command", "doubts"}.intersection(self._arrow.column_names):
+            self._check_texts(name, self._arrow.column(name))
+        try:
+            rows: list[dict[str, Any]] = self._arrow.to_pylist()
+        except (OverflowError, ValueError) as error:
+            raise self._not_ours("found a time outside of the years 1 to 9999") from error
         for name in (field.name for field in self._arrow.schema if pa.types.is_map(field.type)):
             for row in rows:
                 row[name] = None if row[name] is None else dict(row[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -193,10 +194,11 @@ def sparkline(values: Sequence[float], width: int, bars: str = BARS) -> str:
 
     if not values:
         return ""
-    parts = list(values)
+    # Of the largest numbers, a difference would be infinite.
+    parts = [value / 64 for value in values] if max(map(abs, values)) > sys.float_info.max / 64 else list(values)
     if len(values) > width:
         bounds = [math.floor(part * len(values) / width) for part in range(width + 1)]
-        parts = [median(values[start:end]) for start, end in pairwise(bounds)]
+        parts = [median(parts[start:end]) for start, end in pairwise(bounds)]
     low, high = min(parts), max(parts)
     missing = MIN_RANGE * abs(median(parts)) - (high - low)
     if missing > 0:

@@ -129,6 +129,7 @@ def _other_json(warehouse: Warehouse) -> Iterator[Finding]:
     for table, (key, *columns) in OBJECTS.items():
         for column in columns:
             wrong = [f"json_type({column}) <> 'OBJECT'", *FURTHER_JSON.get(column, ())]
+            wrong += [f"length({column}) > 800 AND regexp_matches({column}::VARCHAR, '{one}')" for one in UNREADABLE]
             wrong += [
                 f"NOT list_contains({NUMBERS}, json_type({column}, '$.{name}'))" for name in NUMBERS_IN.get(column, ())
             ]
@@ -139,6 +140,8 @@ def _other_json(warehouse: Warehouse) -> Iterator[Finding]:
                 yield Finding(kind="json", subject=row["subject"], problem=problem)
 
 
+UNREADABLE = (r"(?:[\[{][^\[\]{}]*){200}", r"[:\[,]\s*-?[0-9]{1000}")
+"""Levels and digits beyond which Python does not read JSON; ours has fewer."""
 NUMBERS = ["BIGINT", "UBIGINT", "HUGEINT", "DOUBLE"]
 FURTHER_JSON = {
     "axes": (f"NOT list_has_all({[*NUMBERS, 'VARCHAR', 'BOOLEAN']}, json_type(axes, '$.*'))",),

@@ -275,7 +275,11 @@ def test_a_non_run_file_is_reported_and_the_others_are_loaded(tmp_path, make_run
         ("benchmark_runs", "runtime_mode", '"text"'),
         ("benchmark_runs", "settings", "5"),
         ("benchmark_runs", "loads", "5"),
+        ("benchmark_runs", "settings", "[" * 5000 + "]" * 5000),
+        ("benchmark_runs", "settings", '{"a":' + "[" * 5000 + "]" * 5000 + "}"),
+        ("benchmark_runs", "settings", '{"a":' + "9" * 10_000 + "}"),
     ],
+    ids=lambda value: value[:30],
 )
 def test_json_of_another_program_in_a_file_is_one_line(tmp_path, make_run, capsys, table, column, text):
     path = tmp_path / "changed.duckdb"
@@ -298,3 +302,32 @@ def test_json_of_another_program_in_a_file_is_one_line(tmp_path, make_run, capsy
     assert 1 in codes
     with Warehouse.open(path, read_only=True) as warehouse:
         assert {fault.problem.split(" of ")[0] for fault in verify(warehouse)} == {f"{table}: {column}"}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("benchmark_runs SET started_at = 'infinity'", "found a time outside of the years 1 to 9999"),
+        ("benchmark_runs SET command = 'it''s'", "command: found it's"),
+        ("benchmark_results SET doubts = [NULL]", "doubts: found a list with NULL"),
+        ("benchmark_results SET latency_median_ms = 1.7e308 WHERE batch_size = 1", None),
+        ("benchmark_results SET throughput_samples_per_sec = -1", None),
+        ("benchmark_results SET throughput_samples_per_sec = 5e-324", None),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_values_of_another_program_end_no_command_with_a_traceback(tmp_path, make_run, capsys, change, found):
+    path = tmp_path / "changed.duckdb"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([make_run() for _ in range(3)])
+    with contextlib.closing(duckdb.connect(str(path))) as connection:
+        connection.execute(f"UPDATE {change}")
+    lines = []
+    for command in (show, history, check, recommend, export_results):
+        arguments = {
+            recommend: ["bert-base-uncased"],
+            export_results: ["--format", "json", "--output", str(path) + "x"],
+        }
+        command.main([*arguments.get(command, []), "--db-path", str(path)])
+        lines += [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
+    assert found is None or any(found in line for line in lines)

@@ -145,7 +145,8 @@ def launch_notes(points: Mapping[str, Sequence[float]], left_out: Collection[str
 
 def throughput_note(label: str, per_sec: float | None, at_median: float | None, unit: str) -> str | None:
     """The note on a throughput that does not follow from the median latency; None if the two differ by up to 5 %."""
-    if not per_sec or not at_median or abs(math.log(per_sec / at_median)) <= math.log(THROUGHPUT_APART):
+    ratio = per_sec / at_median if per_sec and at_median else 0
+    if not per_sec or not at_median or ratio <= 0 or abs(math.log(ratio)) <= math.log(THROUGHPUT_APART):
         return None
     lost = 1 - per_sec / at_median
     why = f"slow calls cost {lost:.0%}" if lost > 0 else "some calls are much faster than the median call"
