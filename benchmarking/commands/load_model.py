@@ -171,8 +171,8 @@ def _plan(request: Request, session_id: str, levels: Sequence[Level], traffic: T
     sized = replace(request, sequence_lengths=(max(1, first.length),), new_tokens=(first.tokens_out,))
     template = requested_points(sized, workload, family)[0]
     longest = max(levels, key=lambda one: one.requests if one.is_open else one.number or 0)
-    seeds = [traffic.seed + launch for launch in range(repetitions)]
-    requests = [one for seed in seeds for one in planned_requests(replace(traffic, seed=seed), longest)]
+    repeated = [replace(traffic, repetition=launch) for launch in range(repetitions)]
+    requests = [one for each in repeated for one in planned_requests(each, longest)]
     points, _ = points_of(template, [first, *requests])
     if len(points) > MAX_SIZES:
         raise UsageError(

@@ -131,6 +131,9 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "times the time that one takes",
         "unsteady": "requests in flight differ from throughput times latency (Little's law): the server was in no "
         "steady state; look for stalls or a warm-up of the server, and use a longer --duration or more --num-requests",
+        "slowing_down": "requests became slower during the level although as many were in flight, so its figures "
+        "depend on how long it lasted; find out what the server lacks after a while (cooling, memory), or compare only "
+        "levels of one length",
         "tokens_counted_as_chunks": "the server did not report the tokens of some replies, or reported fewer than "
         "chunks, so each chunk counts as one token: there may be more; count them with --tokenizer, or enable the "
         "server's usage report (stream_options.include_usage)",

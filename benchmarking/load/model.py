@@ -141,7 +141,7 @@ class LoopLoad(ModelLoad):
 
         def job(launch: int) -> Job:
             self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
-            traffic = replace(self.traffic, seed=self.traffic.seed + launch, look=self.measured_levels)
+            traffic = replace(self.traffic, repetition=launch, look=self.measured_levels)
             requests = planned_requests(traffic, level)
             points, sizes = points_of(template, requests)
             settings = LoopSettings(
@@ -180,7 +180,7 @@ class LoopLoad(ModelLoad):
             limits=self.limits,
             observed={launch: Observed(doubts=tuple(found)) for launch, found in doubts.items()},
             facts={
-                "arrival_seeds": [[self.traffic.seed + one.launch, self.measured_levels] for one in done],
+                "arrival_seeds": [[self.traffic.seed, self.measured_levels, one.launch] for one in done],
                 **({SLOTS: slots[0]} if slots else {}),
                 ACTIVITY: [dict(answer.window) for answer in answers.values()],
             },

@@ -65,8 +65,8 @@ more; all prompts share a start token, and in a chat the beginning of its templa
 HELD_OPEN_MS, HELD_OPEN_SHARE = 20.0, 0.05
 """Median time for which bodies may stay open after the end of their responses, also as a share of the median
 latency."""
-WARMING_UP, WARMING_UP_Z = 0.1, 3.3
-"""Relative fall of the median latency from the first third of a level to the last, and its standard errors."""
+DRIFT, DRIFT_Z = 0.1, 3.3
+"""Relative change of the median latency from the first third of a level to the last, and its standard errors."""
 OTHER_INPUT_LENGTH = 0.2
 """Maximum difference of the server's count of prompt tokens from the requested length, as a share of it."""
 MOST_AT_ONCE = 0.1
@@ -212,6 +212,9 @@ def result_of(
         if not all(name in each for each in ok):  # the value is of all repetitions
             del metrics[name]
             missing[name] = CORRELATED
+    for column, why in _beyond(done).items():
+        if metrics.pop(column, None) is not None:
+            missing[column] = why
     about_level: dict[str, Json] = {**facts, **({"is_at_once": True} if level.is_at_once else {})}
     if limits and traffic.required_share != LEAST_GOOD:
         about_level[REQUIRED] = traffic.required_share
@@ -230,10 +233,29 @@ def result_of(
         validity=validity(doubts) if made.status == "ok" else made.validity,
         metrics=metrics,
         missing=missing,
+        pooled_quantiles=tuple(name for name in made.pooled_quantiles if name in metrics),
         ci_scope=made.ci_scope if "latency_ci_low_ms" in metrics else None,
         requests=done,
         extra={**extra, "load": about_level},
     )
+
+
+def _beyond(done: Sequence[Requests]) -> dict[str, str]:
+    """The percentiles in which requests count that had no answer when their time was over, and why they are unknown:
+    those of the other requests are too short. The median is of few enough requests only in invalid levels."""
+    late = [
+        first
+        for requests in done
+        for first, error in zip(requests.first_token_ms, requests.error, strict=True)
+        if error == "timed_out"
+    ]
+    found, total = dict[str, str](), sum(map(len, done))
+    for name, count in (("latency", len(late)), ("service_time", len(late)), ("time_to_first_token", late.count(None))):
+        for word, q in (*TAILS.items(), ("max", 1.0)):
+            if q > 0.5 and count > (1 - q) * total + 1e-9:
+                why = f"{NOT_SUPPORTED}: {count} of {total} requests had not ended when their time (--timeout) was over"
+                found |= {f"{name}_{word}{end}_ms": why for end in ("", "_ci_low", "_ci_high")}
+    return found
 
 
 def _of_all(done: Sequence[Requests], measured: Sequence[Measurement]) -> dict[str, float]:
@@ -417,7 +439,9 @@ def about(
         found.append(doubt("level_full", most_requests=MAX_REQUESTS))
     if is_window_expected:
         is_growing = any(one.kind == "over_saturated" for one in saturated)
-        found += about_window(window, level, is_growing=is_growing, is_varying=is_varying)
+        took_s = (max(filter(None, requests.end_ms), default=0.0) - min(requests.intended_ms)) / MS_PER_S
+        timed = level if level.number is None else replace(level, duration_s=took_s)
+        found += about_window(window, timed, is_growing=is_growing, is_varying=is_varying)
     if unsent := requests.error.count(NO_SOCKET):
         found.append(doubt("no_sockets", requests=unsent))
     pairs = [
@@ -436,7 +460,10 @@ def about(
     if short:
         found.append(doubt("other_output_length", asked=requested, requests=len(short), tokens=short[0]))
     found += [*_held_open(requests, series), *_other_input_length(requests, traffic)]
-    return found if any(one.kind == "warming_up" for one in found) else [*found, *_warming_up(series)]
+    if any(one.kind == "warming_up" for one in found):
+        return found
+    may_slow = level.rate is None and traffic.arrivals != "trace" and traffic.most_turns == 1
+    return [*found, *_drifting(series, may_slow=may_slow)]
 
 
 def _chunks(requests: Requests) -> Sequence[Doubt]:
@@ -467,12 +494,16 @@ def _chunks(requests: Requests) -> Sequence[Doubt]:
     return found
 
 
-def _warming_up(series: Series) -> Sequence[Doubt]:
-    """The doubt about requests that became faster during the level, beyond the chance of correlated ones."""
+def _drifting(series: Series, *, may_slow: bool) -> Sequence[Doubt]:
+    """The doubt about requests that became faster or slower during the level, beyond the chance of correlated ones.
+    `may_slow`: slower ones are a doubt, too; in an open loop they are those of a queue, and later turns are longer."""
     found = drift(series.latency)
-    if found is None or found.relative_change > -WARMING_UP or found.z > -WARMING_UP_Z:
+    if found is None or abs(found.relative_change) < DRIFT or abs(found.z) < DRIFT_Z:
         return ()
-    return (doubt("warming_up", relative_change=found.relative_change, z=found.z),)
+    if found.relative_change > 0 and not may_slow:
+        return ()
+    kind = "slowing_down" if found.relative_change > 0 else "warming_up"
+    return (doubt(kind, relative_change=found.relative_change, z=found.z),)
 
 
 def _held_open(requests: Requests, series: Series) -> Sequence[Doubt]:

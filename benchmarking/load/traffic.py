@@ -236,6 +236,9 @@ class Traffic:
     salt: str = ""
     """Combined with the seed for prompts only; traffic with different salts shares no prompts that a server may have
     cached."""
+    repetition: int = 0
+    """Number of the repetition of a level, which has other prompts and arrivals than the first, and than those of any
+    other seed."""
     look: int = 0
     """Number of the level, so that levels of the same rate have fresh arrivals; combined with the seed for arrivals
     only."""
@@ -243,6 +246,10 @@ class Traffic:
     """Share of the requests that must meet the limits."""
     file: Path | None = None
     """A trace, or conversations in the format of ShareGPT."""
+
+    @property
+    def _seed(self) -> str:
+        return f"{self.seed} repetition {self.repetition}" if self.repetition else str(self.seed)
 
     @property
     def trace(self) -> Trace | None:
@@ -329,7 +336,7 @@ class Traffic:
         Random times are those of a process that has this number of arrivals in number / rate seconds, so that the rate
         of a short level is the requested one: with 60 requests, that of an unconditional Poisson process is 10 % off in
         half of the cases."""
-        chance = random.Random(f"{self.seed} arrivals {rate}" + (f" level {self.look}" if self.look else ""))
+        chance = random.Random(f"{self._seed} arrivals {rate}" + (f" level {self.look}" if self.look else ""))
         if math.isinf(rate):
             return [0.0] * number
         gap_s = 1 / rate
@@ -357,7 +364,7 @@ class Traffic:
             return
         pool = None if self.file is None else read_sharegpt(self.file, self.most_turns)
         for number in count():
-            chance = random.Random(f"{self.seed} {self.salt} request {number}")
+            chance = random.Random(f"{self._seed} {self.salt} request {number}")
             turns: Iterable[tuple[str | tuple[int, ...], int]]
             if pool is not None:
                 turns = pool[chance.randrange(len(pool))]
@@ -410,7 +417,7 @@ class Traffic:
         """This many words of a text, or token ids, starting with the shared part. The rest of a text begins with a
         unique number, so that it is not served from a prefix cache."""
         same = round(number * self.shared_prefix)
-        common = random.Random(f"{self.seed} shared") if same else chance  # unused if nothing is shared
+        common = random.Random(f"{self._seed} shared") if same else chance  # unused if nothing is shared
         if self.vocabulary is not None:
             ids = range(self.vocabulary)
             return [*common.choices(ids, k=same), *chance.choices(ids, k=number - same)]
@@ -426,13 +433,13 @@ class Traffic:
         previous turns and as many further words as its length requires. `blocks` has those made so far."""
         found, said, first_s = list[PlannedRequest](), 0, trace.sessions[0][0].at_s or 0.0
         for turn, row in enumerate(trace.sessions[number]):
-            chance = random.Random(f"{self.seed} {self.salt} request {number}" + (f" turn {turn}" if turn else ""))
+            chance = random.Random(f"{self._seed} {self.salt} request {number}" + (f" turn {turn}" if turn else ""))
             length = max(1, row.tokens_in)
             if row.blocks:
                 units, size = list[Any](), row.block_tokens
                 for name in row.blocks[: -(-length // size)]:
                     if name not in blocks:
-                        same = random.Random(f"{self.seed} {self.salt} block {name}")
+                        same = random.Random(f"{self._seed} {self.salt} block {name}")
                         blocks[name] = same.choices(
                             WORDS if self.vocabulary is None else range(self.vocabulary), k=size
                         )

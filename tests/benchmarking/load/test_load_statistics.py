@@ -476,6 +476,46 @@ def test_a_level_in_which_requests_become_faster_is_a_server_that_warms_up():
     assert "warming_up" not in {one.kind for one in result_of(TRAFFIC, level, [steady]).doubts}
 
 
+def test_the_needed_duration_of_a_number_of_requests_begins_with_what_they_took():
+    starts = np.arange(20) / 10
+    (short,) = (
+        one
+        for one in result_of(TRAFFIC, Level(rate=10.0, number=20), [requests_of(starts, starts + 1, 1e6)]).doubts
+        if one.kind == "short_window"
+    )
+    assert 3 < short.evidence["needed_duration_s"] < 7, "they took 2.9 s, and the default is 30 s"
+
+
+def test_a_closed_loop_in_which_requests_become_slower_has_a_doubt():
+    times = np.random.default_rng(1).gamma(25, 0.01, 200)
+    level, turns = Level(concurrency=1, number=200), replace(TRAFFIC, turns=4)
+
+    def doubts(services, traffic=TRAFFIC):
+        ends = np.cumsum(services)
+        return {one.kind for one in result_of(traffic, level, [requests_of(ends - services, ends, 1e6)]).doubts}
+
+    assert "slowing_down" not in doubts(times)
+    assert "slowing_down" in doubts(times * np.linspace(1, 2, 200))
+    assert "slowing_down" not in doubts(times * np.linspace(1, 2, 200), turns), "later turns are longer"
+
+
+def test_percentiles_in_which_requests_that_timed_out_would_count_are_unknown():
+    starts = np.arange(1200) / 100
+    found = requests_of(starts, starts + 0.1 + 0.01 * np.sin(starts * 50), 1e6)
+    late = [place % 150 == 149 for place in range(1200)]
+
+    def result(error):
+        errors = tuple(error if is_late else None for is_late in late)
+        return result_of(TRAFFIC, Level(rate=100.0, number=1200), [replace(found, error=errors)])
+
+    timed_out, refused = result("timed_out"), result("http_429")
+    unknown = {"latency_p999_ms", "latency_max_ms"}
+    assert not unknown & set(timed_out.metrics)
+    assert "8 of 1200 requests" in timed_out.missing["latency_max_ms"]
+    assert {"latency_p99_ms", "latency_median_ms"} <= set(timed_out.metrics)
+    assert unknown <= set(refused.metrics)
+
+
 def test_percentiles_have_intervals_only_where_the_series_is_much_longer_than_its_correlation():
     chance = np.random.default_rng(3)
     independent = percentile_intervals(chance.exponential(1, 3000).tolist(), (0.5, 0.9, 0.99))

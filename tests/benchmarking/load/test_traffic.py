@@ -36,6 +36,12 @@ def test_arrivals_have_their_rate_and_their_spread(arrivals, fields, least, most
     assert starts == Traffic(arrivals=arrivals, **fields, **DRAWN).starts(4.0, 8000)
 
 
+def test_repetitions_have_prompts_and_arrivals_that_no_other_seed_has():
+    traffics = [Traffic(seed=seed, repetition=repetition, **DRAWN) for seed in (0, 1) for repetition in (0, 1)]
+    assert len({next(one.conversations())[0].prompt for one in traffics}) == 4
+    assert len({tuple(one.starts(4.0, 9)) for one in traffics}) == 4
+
+
 def test_bursts_start_together_and_a_ramp_gets_faster():
     assert Traffic(arrivals="burst", burst=3, **DRAWN).starts(6.0, 7) == [0, 0, 0, 0.5, 0.5, 0.5, 1.0]
     ramp = Traffic(arrivals="ramp", **DRAWN).starts(10.0, 100)
