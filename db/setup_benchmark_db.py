@@ -18,7 +18,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarking.core.command_line import Parser, command, note
+from benchmarking.core.command_line import Parser, command, flag_words, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.metrics import bytes_to_mb
@@ -205,7 +205,7 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
         without = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
         note(f"{as_typed('setup')}: {path}: {without}")
     for path in report.get("unfinished", ()):
-        finish = f"{as_typed('run')} --resume --output-dir {shlex.quote(str(Path(path).parent))}"
+        finish = f"{as_typed('run')} --resume {shlex.join(flag_words('--output-dir', str(Path(path).parent)))}"
         note(f"{as_typed('setup')}: unfinished {path}: finish it with {finish}, or give the file to end it as it is")
     if arguments.json:
         print_json(report)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -169,6 +169,10 @@ class OrderCancelled(Exception):  # noqa: N818 - not an error: the result is no 
     """The coordinator has cancelled the order, or is gone; or this worker is leaving, which is the empty text."""
 
 
+class BrokenWorkerError(StorageError):
+    """This worker cannot write its run files."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
     """This process as a worker: the attribute `benchhouse` of Dask's."""
@@ -244,10 +248,7 @@ def execute(topic: str, text: str) -> None:
     except OrderCancelled as by:
         context.say(f"stopped: {order.plan.cell.subject}{by}")
     except BenchhouseError as error:
-        if outcome == "failed" and isinstance(error.__cause__, OSError) and type(error) is StorageError:
-            outcome, why = "broken", error.__cause__.strerror or error.__cause__
-            error = StorageError(f"cannot write to {context.folder}: {why}")
-        reporter.report(outcome, text=str(error))
+        reporter.report("broken" if isinstance(error, BrokenWorkerError) else outcome, text=str(error))
 
 
 def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
@@ -386,6 +387,21 @@ class WorkerTrack(Track):
                         reporter.report("record", kept=record)
         return track
 
+    def begin(self) -> None:
+        with self._writing():
+            super().begin()
+
     def keep(self, record: Record) -> None:
-        super().keep(record)
+        with self._writing():
+            super().keep(record)
         self.reporter.report("record", kept=record)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            if isinstance(problem := error.__cause__, OSError):
+                why = problem.strerror or problem
+                raise BrokenWorkerError(f"cannot write to {self.folder}: {why}") from error
+            raise

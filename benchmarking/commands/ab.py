@@ -31,7 +31,7 @@ from typing import Any
 from benchmarking.core.argument_types import non_negative_seconds, positive_int
 from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable, pass_on
-from benchmarking.core.command_line import Parser, choice, command, database_flags, note, notes
+from benchmarking.core.command_line import Parser, choice, command, database_flags, flag_words, note, notes
 from benchmarking.core.command_names import SCRIPTS, as_typed, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import few_need
@@ -374,7 +374,8 @@ def _keep_after_error(folder: Path, name: str | None = None) -> Iterator[Path]:
         if any(folder.glob("*/*/*.json*")):
             folder = folder if name is None else folder.rename(folder.with_name(name))
             partial = sorted({path.parent for path in folder.glob(f"*/*/*{spool.PARTIAL_SUFFIX}")})
-            commands = [f"{as_typed('run')} --resume --output-dir {shlex.quote(str(path))}" for path in partial]
+            places = [shlex.join(flag_words("--output-dir", str(path))) for path in partial]
+            commands = [f"{as_typed('run')} --resume {place}" for place in places]
             advice = "load them"
             if commands:
                 is_any_finished = any(folder.glob("*/*/*.json"))
@@ -382,7 +383,7 @@ def _keep_after_error(folder: Path, name: str | None = None) -> Iterator[Path]:
                 advice = f"finish them with {' and '.join(commands)}, {rest}"
             note(
                 f"the results so far are in {folder}: {advice} with "
-                f"{as_typed('setup')} --ingest {shlex.quote(str(folder))}"
+                f"{as_typed('setup')} {shlex.join(flag_words('--ingest', str(folder)))}"
             )
             if partial:
                 note(command_session.storing_unfinished(folder))

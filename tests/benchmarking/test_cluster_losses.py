@@ -188,7 +188,7 @@ def test_a_worker_that_cannot_write_says_that_it_is_broken(tmp_path, monkeypatch
         log_event=lambda topic, text: sent.append(read_message(Report, text)),
     )
     monkeypatch.setattr("distributed.get_worker", lambda: worker)
-    monkeypatch.setattr(WorkerTrack, "begin", full)
+    monkeypatch.setattr(Track, "begin", full)
     execute("topic", message_text(Order(plan=plan, launches=(0,))))
     (report,) = sent
     assert (report.kind, report.text) == ("broken", f"cannot write to {tmp_path}: No space left on device")
