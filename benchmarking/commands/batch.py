@@ -39,7 +39,7 @@ from benchmarking.core.errors import (
     WorkersLostError,
     storage_errors,
 )
-from benchmarking.core.plugins import check_installed, check_measuring, runtime
+from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.storage_paths import absolute_database, check_folder, database_exists
@@ -47,7 +47,7 @@ from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible
 from benchmarking.core.untrusted.redaction import from_home, redacted, without_secrets
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.plan import CellPlan, Machine, code_flags
 from benchmarking.sweep.run import command_session, journal, spool
 from benchmarking.sweep.run.command_session import Ingest, database
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
@@ -287,10 +287,7 @@ def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     of_flags = (("--db-path", manifest.info.db_path, default_database()), ("--report", manifest.info.report, None))
     for flag, path, also in of_flags:
         words += flag_words(flag, path) if path is not None and not manifest.owns(path, also) else []
-    codes = {runtime(cell.runtime).foreign_code(cell.runtime_mode, cell.workload.path) for cell in manifest.cells}
-    foreign = {code.flag: getattr(arguments, code.key) or code.path for code in codes if code is not None}
-    words += [word for flag, value in sorted(foreign.items()) for word in (flag, value)]
-    words += target_flags(arguments)
+    words += [*code_flags(manifest.cells, vars(arguments)), *target_flags(arguments)]
     finished = sum(cell.run_file is not None for cell in batch.cells)
     outcome = f"saved; continue with {shlex.join(words)}"
     note(f"{finished} of {len(batch.cells)} cells finished: {outcome if arguments.save else 'not saved (--no-save)'}")

@@ -69,7 +69,10 @@ def run(
                 raise UsageError("--resume continues saved runs: remove --dry-run")
             with (
                 command_session.unfinished(
-                    Path(arguments.output_dir), arguments.model_id, on_cluster=arguments.cluster is not None
+                    Path(arguments.output_dir),
+                    arguments.model_id,
+                    vars(arguments),
+                    on_cluster=arguments.cluster is not None,
                 ) as files,
                 open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target,
             ):
@@ -85,8 +88,9 @@ def run(
             if getattr(arguments, flag):
                 words = f"--{flag.replace('_', '-')} works on this machine only"
                 raise UsageError(f"{words}: run it there without --backend and --use-slurm")
-        if arguments.benches is not None:
-            raise UsageError(f"--benches requires --resume: to measure benchmarks, use {as_typed('batch')} --benches")
+        for flag, instead in (("benches", f"{as_typed('batch')} --benches"), ("scripts", as_typed("script"))):
+            if getattr(arguments, flag) is not None:
+                raise UsageError(f"--{flag} requires --resume: to measure {flag}, use {instead}")
         if arguments.calibrate_device:
             return _calibrate(arguments, argv, show)
         if arguments.model_id is None:
@@ -211,12 +215,14 @@ def _parser(name: str = NAME) -> Parser:
     add_settings(output, SHARED, "log_level")
     resume = "finish and store the unfinished runs in --output-dir"
     add_settings(output, COMMON, "resume", helps={"resume": resume})
-    benches = output.add_argument(
-        "--benches",
-        metavar="DIR",
-        help="with --resume: folder of your own benchmarks whose runs to finish (default: none)",
-    )
-    few_need(benches)
+    for flag, what in (("benches", "your own benchmarks"), ("scripts", "your scripts, or one of them,")):
+        few_need(
+            output.add_argument(
+                f"--{flag}",
+                metavar="DIR",
+                help=f"with --resume: folder of {what} whose runs to finish (default: none)",
+            )
+        )
     ab.add_comparison_flags(output)
     flags.add_turn(output)
     instead = parser.add_argument_group("instead of measuring a model")

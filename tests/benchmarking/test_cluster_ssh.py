@@ -139,7 +139,7 @@ def test_script_paths_in_the_home_folder_are_resolved_on_the_worker(monkeypatch)
     plan = planned_script("/home/there/lab/net.py")
     monkeypatch.setenv("HOME", "/home/there")
     check_loaded_plan(plan, {"scripts": scripts}, "the plan")
-    with pytest.raises(UsageError, match="the plan would run the script"):
+    with pytest.raises(UsageError, match="the plan would run the code in"):
         check_loaded_plan(plan, {"scripts": "/home/me/lab/net.py"}, "the plan")
 
 

@@ -528,9 +528,10 @@ def test_loaded_plans_run_no_script(found, tmp_path):
             class device:  # noqa: N801
                 type = "cpu"
 
-    with pytest.raises(UsageError, match=r"would run the script .*, so it was not started"):
+    refusal = r"would run the code in .*, so it was not started: if you trust the code, add --scripts with its folder"
+    with pytest.raises(UsageError, match=refusal):
         check_loaded_plan(Plan, {}, "RUN.partial.jsonl")
-    with pytest.raises(UsageError, match=r"would run the script .*, so it was not started"):
+    with pytest.raises(UsageError, match=refusal):
         check_loaded_plan(Plan, {"scripts": str(tmp_path)}, "an order")
     check_loaded_plan(Plan, {"scripts": str(SCRIPTS)}, "an order")
 

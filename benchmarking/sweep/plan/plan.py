@@ -18,6 +18,8 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
+from benchmarking.core.command_line import flag_words
+from benchmarking.core.contracts import ForeignCode
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import provenance, uuid7
@@ -183,31 +185,42 @@ class Machine:
         return provenance((), {}, None)
 
 
-SCRIPT = "scripts"
-"""The argument that names scripts, which only cluster workers have."""
+def foreign_codes(cell: Cell) -> tuple[ForeignCode, ...]:
+    """The user's own code that a cell runs: a script, a benchmark, a folder of kernels."""
+    of_runtime = plugins.runtime(cell.runtime).foreign_code(cell.runtime_mode, cell.workload.path)
+    is_script = cell.workload.source == "module"
+    script = ForeignCode(path=cell.workload.path or "", flag="--scripts") if is_script else None
+    return tuple(code for code in (script, of_runtime) if code is not None)
+
+
+def code_flags(cells: Iterable[Cell], arguments: Mapping[str, object]) -> list[str]:
+    """The flags with which --resume goes on with cells that run the user's own code: those of the command, or else the
+    file or the folder of all."""
+    paths = dict[tuple[str, str], set[str]]()
+    for code in (code for cell in cells for code in foreign_codes(cell)):
+        paths.setdefault((code.flag, code.key), set()).add(code.path)
+    given = [
+        (flag, arguments.get(key) or os.path.commonpath(of_flag)) for (flag, key), of_flag in sorted(paths.items())
+    ]
+    return [word for flag, value in given for word in flag_words(flag, str(value))]
 
 
 def check_loaded_plan(plan: CellPlan, arguments: Mapping[str, object], where: str) -> None:
     """Check a plan that was read from the file `where`, before it runs.
 
     `arguments` are those of the command by key. Raises FormatError for an unknown runtime or device, UsageError for
-    code or a script that none of the arguments names.
+    code that none of the arguments names.
     """
     cell = plan.cell
     for package, name in ((plugins.RUNTIMES, cell.runtime), (plugins.DEVICES, cell.device.type)):
         if name not in plugins.names(package):
             raise FormatError(f"{where}: {name!r} is none of {', '.join(plugins.names(package))}")
-    if cell.workload.source == "module" and not _is_named(SCRIPT, cell.workload.path, arguments):
-        raise UsageError(
-            f"{where} would run the script {cell.workload.path!r}, so it was not started: if you trust the script, "
-            "measure it again with benchhouse script"
-        )
-    code = plugins.runtime(cell.runtime).foreign_code(cell.runtime_mode, cell.workload.path)
-    if code is not None and not _is_named(code.key, code.path, arguments):
-        raise UsageError(
-            f"{where} would run the code in {code.path!r}, so it was not started: if you trust the code, add "
-            f"{code.flag} with its folder"
-        )
+    for code in foreign_codes(cell):
+        if not _is_named(code.key, code.path, arguments):
+            raise UsageError(
+                f"{where} would run the code in {code.path!r}, so it was not started: if you trust the code, add "
+                f"{code.flag} with its folder"
+            )
 
 
 def _is_named(key: str, code: str | None, arguments: Mapping[str, object]) -> bool:

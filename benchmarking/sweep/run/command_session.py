@@ -26,6 +26,7 @@ from benchmarking.core.errors import (
     EXIT_NOT_ENOUGH_DATA,
     EXIT_OK,
     EXIT_USAGE,
+    BenchhouseError,
     LockedError,
     StorageError,
     UsageError,
@@ -43,7 +44,7 @@ from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import wrapped
 from benchmarking.core.untrusted.redaction import redacted, redacted_path, redacted_record
 from benchmarking.core.verdicts.words import EXIT_GATE_FAILED
-from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
+from benchmarking.sweep.plan.plan import CellPlan, check_loaded_plan, code_flags, points_by_reason
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.workloads.support.families import chosen_texts
@@ -163,13 +164,15 @@ def measure_qualities(
 
 
 @contextmanager
-def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> Iterator[Sequence[PartialRun]]:
+def unfinished(
+    output_dir: Path, model_id: str | None, arguments: Mapping[str, object], *, on_cluster: bool
+) -> Iterator[Sequence[PartialRun]]:
     """The unfinished runs of a folder, of all models or one, locked inside. Raises UsageError if there are none, or if
-    one must be resumed elsewhere; LockedError if another process continues one; and for a file that cannot be read, at
-    the end, when the others are finished."""
+    one must be resumed elsewhere; LockedError if another process continues one; and for a file that cannot be read, and
+    one that runs code that the command's arguments do not name, at the end, when the others are finished."""
     from benchmarking.sweep.run.supervisor import check_location
 
-    errors: list[StorageError] = []
+    errors: list[BenchhouseError] = []
     of_model = None if model_id is None else redacted_path(model_id)
     files = [
         file
@@ -182,10 +185,20 @@ def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> I
         if not left:
             of_model = "" if model_id is None else f" of {model_id}"
             raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
+        trusted = []
         for file in left:
             if not file.final_path.exists():
-                check_location(file.read().plan, str(file.path), on_cluster=on_cluster)
-        yield left
+                plan = file.read().plan
+                try:
+                    check_loaded_plan(plan, arguments, str(file.path))
+                except UsageError as error:
+                    errors.append(error)
+                    continue
+                check_location(plan, str(file.path), on_cluster=on_cluster)
+            trusted.append(file)
+        if not trusted:
+            raise errors[0]
+        yield trusted
     if errors:
         raise errors[0]
 
@@ -296,7 +309,8 @@ def _measure(
             runs = as_planned([*done_runs, *(track.run(utc_now()) for track in started)])
             measured = sum(track.points_finished for track in tracks)
             total = sum(track.points_total for track in tracks)
-            flags = ("--resume", *flag_words("--output-dir", str(tracks[0].folder)), *executor.flags)
+            codes = code_flags((track.plan.cell for track in tracks), {})
+            flags = ("--resume", *flag_words("--output-dir", str(tracks[0].folder)), *codes, *executor.flags)
             again = shlex.join([*as_typed("run").split(" "), *flags])
             outcome = f"saved; continue with {again}" if saves else "not saved, since --save was not given"
             note(f"{measured} of {total} points measured: {outcome}")

@@ -23,7 +23,7 @@ from benchmarking.core.errors import LockedError, StorageError, UsageError
 from benchmarking.core.provenance import this_process, utc_now, uuid7
 from benchmarking.core.records import Preparation, to_json
 from benchmarking.measure.context import settings
-from benchmarking.sweep.plan.plan import Machine, check_loaded_plan
+from benchmarking.sweep.plan.plan import Machine, check_loaded_plan, code_flags
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import journal, spool, supervisor
 from benchmarking.sweep.run.command_session import Executor, Show, finish_run, run_plans, unfinished
@@ -114,6 +114,25 @@ def test_resuming_a_benchmark_requires_its_file_on_the_command_line(theirs, mark
     assert mark.exists()
 
 
+def test_a_run_whose_code_is_not_named_keeps_no_other_from_being_finished(theirs, mark, bench_plan, capsys):
+    partial = PartialRun.create(theirs, bench_plan)
+    other = PartialRun.create(theirs, null_plan())
+    disown(partial)
+    disown(other)
+    assert "so it was not started" in resume_run(capsys, theirs)
+    assert (other.final_path.exists(), other.path.exists()) == (True, False)
+    assert (partial.path.exists(), mark.exists()) == (True, False)
+
+
+def test_code_flags_name_the_files_of_cells_or_the_folder_of_all(bench_plan, theirs):
+    assert code_flags([null_plan().cell], {}) == []
+    assert code_flags([bench_plan.cell, null_plan().cell], {}) == ["--benches", str(theirs / "bench.py")]
+    assert code_flags([bench_plan.cell], {"benches": "mine"}) == ["--benches", "mine"]
+    workload = dataclasses.replace(bench_plan.cell.workload, path=str(theirs / "sub" / "other.py"))
+    other = dataclasses.replace(bench_plan.cell, workload=workload)
+    assert code_flags([bench_plan.cell, other], {}) == ["--benches", str(theirs)]
+
+
 def test_resuming_a_batch_of_benchmarks_requires_their_folder_on_the_command_line(theirs, mark, bench_plan, capsys):
     disown(batch_of(theirs, bench_plan))
     assert "so it was not started: if you trust the code, add" in resume_batch(capsys, theirs)
@@ -153,8 +172,9 @@ def test_resuming_with_local_kernels_requires_their_folder_on_the_command_line(t
     check_loaded_plan(dataclasses.replace(plan, cell=on_hub), {}, "x")
 
 
-def test_benches_are_named_for_a_resumed_run_only(capsys):
-    assert "batch_benchmark --benches" in refused(capsys, run_hardware_benchmark.main, "--benches", ".", *SWEEP[:-1])
+@pytest.mark.parametrize(("flag", "instead"), [("--benches", "batch_benchmark --benches"), ("--scripts", "benchit")])
+def test_code_is_named_for_a_resumed_run_only(flag, instead, capsys):
+    assert f"use {instead}" in refused(capsys, run_hardware_benchmark.main, flag, ".", *SWEEP[:-1])
 
 
 @pytest.mark.parametrize(("field", "flag"), [("db_path", "--db-path"), ("report", "--report")])
@@ -268,11 +288,11 @@ def test_a_run_of_a_model_in_the_home_folder_is_resumed_by_its_name(theirs, monk
     cell = dataclasses.replace(plan.cell, workload=workload)
     spool.PartialRun.create(theirs, dataclasses.replace(plan, cell=cell)).release()
     for model_id in ("~/model", str(theirs / "model")):
-        with unfinished(theirs, model_id, on_cluster=False) as files:
+        with unfinished(theirs, model_id, {}, on_cluster=False) as files:
             assert len(files) == 1
     with (
         pytest.raises(UsageError, match="no unfinished run of ~/other"),
-        unfinished(theirs, "~/other", on_cluster=False),
+        unfinished(theirs, "~/other", {}, on_cluster=False),
     ):
         pass
 
