@@ -142,7 +142,7 @@ def workload_of(request: Request) -> Workload:
     return resolve(request.model_id, task=request.task, weights=request.weights, seed=seed, graph=graph)
 
 
-def default_sizes(request: Request, sizes: Mapping[str, int], words: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def default_sizes(request: Request, sizes: Mapping[str, int], words: Sequence[str]) -> dict[str, Any]:
     """A command's own default sizes by axis, as fields of the request: those of axes that the model has and for which
     its words have no flag. A sequence is no longer than the model takes."""
     typed = {flag.removesuffix("s") for flag in flags_in(words)}

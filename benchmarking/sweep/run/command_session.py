@@ -309,8 +309,8 @@ def _measure(
             runs = as_planned([*done_runs, *(track.run(utc_now()) for track in started)])
             measured = sum(track.points_finished for track in tracks)
             total = sum(track.points_total for track in tracks)
-            codes = code_flags((track.plan.cell for track in tracks), {})
-            flags = ("--resume", *flag_words("--output-dir", str(tracks[0].folder)), *codes, *executor.flags)
+            of_code = code_flags((track.plan.cell for track in tracks), {})
+            flags = ("--resume", *flag_words("--output-dir", str(tracks[0].folder)), *of_code, *executor.flags)
             again = shlex.join([*as_typed("run").split(" "), *flags])
             outcome = f"saved; continue with {again}" if saves else "not saved, since --save was not given"
             note(f"{measured} of {total} points measured: {outcome}")
