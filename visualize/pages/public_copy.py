@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from itertools import count
@@ -48,7 +48,16 @@ UNION SELECT unnest(regexp_split_to_array(environment->'values'->>'cluster_worke
 UNION SELECT regexp_extract(extra->'load'->>'url', '^https?://(\[[^\]]+\]|[^/:?#]+)', 1) FROM benchmark_results
 """
 """Names of measuring machines and of measured servers."""
-MODELS = "SELECT model_id FROM benchmark_runs UNION SELECT model_id FROM profiles ORDER BY model_id"
+MODELS = """
+SELECT model_id, list(DISTINCT source) AS sources, list(DISTINCT type) AS types FROM (
+    SELECT model_id, model_source AS source, config->>'model_type' AS type FROM benchmark_runs
+    UNION ALL SELECT model_id, '', NULL FROM profiles
+) GROUP BY model_id ORDER BY model_id
+"""
+PUBLIC = {"hub", "catalog"}
+FOREIGN = {"import", "server", ""}
+"""Sources that may call a model as the hub does."""
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 WORDS = """
 SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) AS word FROM benchmark_runs
 UNION SELECT DISTINCT metric FROM raw_benchmark_data
@@ -183,7 +192,9 @@ class Names:
     """Names to replace in every text."""
 
     hosts: re.Pattern[str] | None
-    """Matches host names; None if there are none."""
+    """Matches host names, and names of models with a host name in them; None if there are no hosts."""
+    public: Collection[str]
+    """Names of models with a host name in them."""
     words: Collection[str]
     """Texts that stay, since they are part of the record format even if a host has the same name."""
     models: Mapping[str, str]
@@ -214,11 +225,29 @@ class Names:
         """The text without host names and folders."""
         if text in self.words:
             return text
-        return without_folders(text if self.hosts is None else self.hosts.sub(HOST, text))
+        if self.hosts is not None:
+            text = self.hosts.sub(lambda found: found[0] if found[0] in self.public else HOST, text)
+        return without_folders(text)
+
+
+def _public_names(rows: Sequence[Mapping[str, Any]], hosts: Collection[str]) -> set[str]:
+    """The names of models in which a host's name is a word: those of the hub and the catalog, with and without their
+    owner, and those of folders where it is the architecture, such as falcon-7b."""
+    found = set()
+    for row in rows:
+        *owners, name = re.split(r"[/\\]", row["model_id"].rstrip("/\\"))
+        sources = set(row["sources"])
+        is_name = sources & PUBLIC and len(owners) < 2
+        is_name = is_name or (sources <= FOREIGN and HUB_NAME.fullmatch(row["model_id"]))
+        types = [kind.lower() for kind in row["types"] if kind]
+        if is_name or all(any(kind.startswith(host.lower()) for kind in types) for host in hosts if host in name):
+            found |= {name, row["model_id"]} if is_name else {name}
+    return {name for name in found if name not in hosts and any(host in name for host in hosts)}
 
 
 def _names(warehouse: Warehouse) -> Names:
-    models = [row["model_id"] for row in warehouse.query(MODELS).dicts()]
+    of_models = warehouse.query(MODELS).dicts()
+    models = [row["model_id"] for row in of_models]
     found = {row["host"] for row in warehouse.query(HOSTS).dicts()} - {None, "", *LOCAL}
     hosts = {host for host in found if not host.isdecimal()}  # not a port
     # Field names, and values of fields with a fixed set of values.
@@ -232,9 +261,11 @@ def _names(warehouse: Warehouse) -> Names:
     # A pattern for host names with and without domain; `-` and `_` may adjoin one, letters and digits may not.
     labels = {host: host.partition(".")[0] for host in hosts}
     plain = {one for host, label in labels.items() for one in (host, host if label.isdecimal() else label)}
-    long = sorted((one for one in plain if len(one) >= MIN_NAME_LENGTH), key=lambda name: (-len(name), name))
-    any_of = rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, long))})(?![A-Za-z0-9])"
-    names = Names(hosts=re.compile(any_of) if long else None, words=words, models={})
+    long = {one for one in plain if len(one) >= MIN_NAME_LENGTH}
+    public = _public_names(of_models, long)
+    ordered = sorted(long | public, key=lambda name: (-len(name), name))
+    any_of = rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, ordered))})(?![A-Za-z0-9])"
+    names = Names(hosts=re.compile(any_of) if long else None, public=public, words=words, models={})
     # New names of models that are folders. Folders with the same name in different places stay distinct.
     renamed: dict[str, str] = {}
     for model in models:

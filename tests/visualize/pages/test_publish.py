@@ -225,6 +225,30 @@ def test_a_host_named_like_a_record_field_changes_no_record(tmp_path):
     assert "medians of 3 launches differ by" in text
 
 
+def test_a_host_named_like_a_word_of_models_renames_no_model(tmp_path):
+    with Warehouse.open(tmp_path / "models.duckdb") as warehouse:
+        for model, source, host in (
+            ("tiiuae/falcon-7b", "hub", "falcon.lab.example"),
+            ("mistralai/Mistral-7B", "import", "falcon"),
+            ("/data/falcon-40b", "local", "mistralai"),
+            ("models/build-17-falcon", "local", "build-17"),
+        ):
+            run = make_run(model_id=model, batch_sizes=(1,), iterations=9)
+            config = {**run.cell.workload.config, "model_type": "falcon"}
+            workload = dataclasses.replace(run.cell.workload, source=source, config=config)
+            given = dataclasses.replace(run.provenance, host=host, description=f"{model} on {host}, falcon")
+            warehouse.ingest(
+                dataclasses.replace(run, cell=dataclasses.replace(run.cell, workload=workload), provenance=given)
+            )
+    assert publish(tmp_path / "site", tmp_path / "models.duckdb") == 0
+    text = "".join(content.decode() for path, content in files(tmp_path / "site").items() if path.endswith(".html"))
+    for shown in ("tiiuae/falcon-7b on host, host", "mistralai/Mistral-7B on host, host", "…/falcon-40b on host, host"):
+        assert shown in text
+    assert "falcon.lab" not in text
+    assert "host-7b" not in text
+    assert "build-17" not in text
+
+
 def test_a_hostile_name_is_escaped_in_every_file(site):
     for path, content in files(site).items():
         if path.endswith(".html"):
