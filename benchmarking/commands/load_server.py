@@ -254,8 +254,9 @@ def _check_subject(arguments: argparse.Namespace) -> None:
     if "://" in (arguments.model_id or ""):
         raise UsageError(f"MODEL {arguments.model_id} is an address: give it with --url, and MODEL as the name there")
     for ending, endpoint in (("/chat/completions", "chat"), ("/completions", "completions")):
-        if (url := (arguments.url or "").rstrip("/")).endswith(ending):
-            base = url.removesuffix(ending)
+        url, *query = (arguments.url or "").partition("?")
+        if url.rstrip("/").endswith(ending):
+            base = url.rstrip("/").removesuffix(ending) + "".join(query)
             raise UsageError(f"--url takes the address before the endpoint: {base}, with --endpoint {endpoint}")
     is_server = _is_server(arguments)
     check_given(
@@ -317,7 +318,7 @@ def _named_target(arguments: argparse.Namespace, say: Callable[[str], None]) -> 
     if arguments.serve is not None:
         return target
     check_listening(target)
-    at_v1 = replace(target, url=f"{target.url.rstrip('/')}/v1")
+    at_v1 = replace(target, url=target.below("v1"))
     if not urlsplit(target.url).path.strip("/") and models_at(at_v1):
         raise UsageError(f"--url {target.url}: its API is at {at_v1.url}: give that")
     named = models_at(target)
@@ -325,7 +326,7 @@ def _named_target(arguments: argparse.Namespace, say: Callable[[str], None]) -> 
     if arguments.model_id is None:
         if len(named) != 1:
             which = f"one of {shown}" if named else "its name on the server"
-            raise UsageError(f"MODEL is missing: give {which}: {target.url}/models lists {len(named) or 'none'}")
+            raise UsageError(f"MODEL is missing: give {which}: {target.below('models')} lists {len(named) or 'none'}")
         say(f"the server has one model: {named[0]}")
         return replace(target, model=named[0])
     if named and target.model not in named:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -70,8 +70,12 @@ class Target:
     @property
     def address(self) -> str:
         """The URL that requests are sent to."""
-        path = "chat/completions" if self.endpoint == "chat" else "completions"
-        return f"{self.url.rstrip('/')}/{path}"
+        return self.below("chat/completions" if self.endpoint == "chat" else "completions")
+
+    def below(self, path: str) -> str:
+        """The URL of a path below that of the server; its query stays behind it."""
+        parts = urlsplit(self.url)
+        return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{path}"))
 
 
 class RequestError(Exception):
@@ -147,17 +151,21 @@ def client_of(target: Target) -> Client:
 class _Exchange:
     """A request and the state of its response."""
 
-    __slots__ = ("done", "refusal", "status", "take")
+    __slots__ = ("done", "encoding", "refusal", "status", "take")
 
     def __init__(self, take: Take) -> None:
         self.take = take
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.status = 0
+        self.encoding = IDENTITY
+        """Of the body; none is asked for, but proxies compress error pages unasked."""
         self.refusal = b""
 
     def add(self, piece: bytes, read_s: float) -> None:
         if self.status != HTTPStatus.OK:
             self.refusal = (self.refusal + piece)[:MAX_REFUSAL]
+            if len(self.refusal) == MAX_REFUSAL:  # which may have no end
+                self.finish()
         elif not self.done.done():
             try:
                 self.take(piece, read_s)
@@ -169,12 +177,15 @@ class _Exchange:
             if not self.done.done():
                 self.done.set_result(None)
         else:
-            why = self.refusal.decode(errors="replace").strip()
+            why = self.refusal.decode(errors="replace").strip() if self.encoding == IDENTITY else ""
             self.fail(f"http_{self.status}", why or f"status {self.status} without a message")
 
-    def refuse_encoding(self, encoding: bytes) -> None:
-        """Fail the request because of an unrequested encoding of the body."""
-        self.fail("transfer", f"unrequested encoding of the response: {encoding[:MAX_DETAIL].decode(errors='replace')}")
+    def begin(self, status: int) -> None:
+        """The head of the response has arrived."""
+        self.status = status
+        if status == HTTPStatus.OK and self.encoding != IDENTITY:
+            named = self.encoding[:MAX_DETAIL].decode(errors="replace")
+            self.fail("transfer", f"unrequested encoding of the response: {named}")
 
     def fail(self, kind: str, detail: str) -> None:
         """The request failed; no more data will arrive."""
@@ -280,12 +291,12 @@ class _Http1Connection(asyncio.Protocol):
         name = name.lower()
         if name in (b"content-length", b"transfer-encoding"):
             self._has_length = True
-        elif name == b"content-encoding" and value != IDENTITY and self._exchange is not None:
-            self._exchange.refuse_encoding(value)
+        elif name == b"content-encoding" and self._exchange is not None:
+            self._exchange.encoding = value
 
     def on_headers_complete(self) -> None:
         if self._exchange is not None:
-            self._exchange.status = self._parser.get_status_code()
+            self._exchange.begin(self._parser.get_status_code())
 
     def on_body(self, piece: bytes) -> None:
         if self._exchange is not None:
@@ -447,10 +458,9 @@ class _Http2Connection(asyncio.Protocol):
                             status, encoding = head[b":status"], head.get(b"content-encoding", IDENTITY)
                             if len(status) != STATUS_DIGITS or not status.isdigit():
                                 exchange.fail("transfer", f"invalid status of the response: {status[:MAX_DETAIL]!r}")
-                            elif encoding != IDENTITY:
-                                exchange.refuse_encoding(encoding)
                             else:
-                                exchange.status = int(status)
+                                exchange.encoding = encoding
+                                exchange.begin(int(status))
                     case events.StreamEnded():
                         if (exchange := self._exchanges.get(event.stream_id)) is not None:
                             exchange.finish()

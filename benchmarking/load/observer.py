@@ -62,7 +62,8 @@ class ClosedError(ValueError):
 def fetch(
     target: Target, path: str, body: bytes | None = None, limit_s: float = LIMIT_S, most_bytes: int = MAX_BYTES
 ) -> tuple[int, str]:
-    """The status and text of the response to GET, or with a body to POST; the text is empty unless it is complete.
+    """The status and text of the response to GET, or with a body to POST, with the query of the server's address; the
+    text is empty unless it is complete.
     Redirects and proxies are not used, since the request contains the key. Raises OSError and ValueError."""
     parts = urlsplit(target.url)
     host = parts.hostname or ""
@@ -79,7 +80,8 @@ def fetch(
         headers = {**target.headers, "Accept-Encoding": "identity"}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        connection.request("GET" if body is None else "POST", path, body, headers)
+        asked = f"{path}?{parts.query}" if parts.query else path
+        connection.request("GET" if body is None else "POST", asked, body, headers)
         reply = connection.getresponse()
         text = reply.read(most_bytes + 1)
         is_whole = not reply.length and len(text) <= most_bytes
@@ -101,6 +103,8 @@ def _shut(opened: socket.socket) -> None:
 
 
 PATH = "/metrics"
+OF_API = re.compile(rf"(?:/v\d+|{PATH})/*$")
+"""The end of the path of an API, beside which the metrics are; and that of metrics themselves."""
 MOST_METRICS = 200
 CACHE_COUNTERS: Mapping[str, str] = {
     "vllm:prefix_cache_hits_total": "vllm:prefix_cache_queries_total",
@@ -170,7 +174,8 @@ def read(target: Target) -> dict[str, list[float]]:
     """Name -> its numbers, one for each set of labels but those without a value (NaN) and those that repeat another's
     (`_subject`); empty if the server shows none."""
     try:
-        status, text = fetch(target, PATH)
+        # Below the same path: behind a gateway with paths, those at the root are of another server.
+        status, text = fetch(target, OF_API.sub("", urlsplit(target.url).path).rstrip("/") + PATH)
     except (OSError, ValueError):
         return {}
     if status != HTTPStatus.OK:

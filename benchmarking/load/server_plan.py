@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -106,11 +106,13 @@ class Combination:
     engine: str | None = None
     """None if it is unknown."""
     preset: Preset | None = None
+    name: str = ""
+    """What tells it from other servers of a list; empty where its values do."""
 
     @property
     def words(self) -> str:
-        """The values, such as "parallel=4 cache=q8_0"; empty without any."""
-        return " ".join(f"{name}={value}" for name, value in self.values.items())
+        """The name and the values, such as "parallel=4 cache=q8_0"; empty without any."""
+        return " ".join(filter(None, (self.name, *(f"{name}={value}" for name, value in self.values.items()))))
 
     @property
     def mode(self) -> dict[str, Scalar]:
@@ -161,7 +163,7 @@ def servers(text: str, sweeps: Sequence[tuple[str, Sequence[str]]], model: str |
         entries = read_yaml(Path(text)).items()
         if not entries:
             raise UsageError(f"--serve {text}: the list contains no server")
-        found = [combination for entry in entries for combination in _of_entry(entry, model)]
+        found = _named([combination for entry in entries for combination in _of_entry(entry, model)])
     else:
         found = combinations(text, sweeps, model)
     if len(found) > MOST_COMBINATIONS:
@@ -203,7 +205,10 @@ def combinations(
         why = "is chosen by this command" if repeated[0] == PORT else "is given twice: list its values, as in a=1,2"
         raise UsageError(f"--sweep {repeated[0]} {why}")
     if unknown := [name for name in named if name not in (*names, PORT, MODEL)]:
-        raise UsageError(f"--serve: {{{unknown[0]}}} has no value: add --sweep {unknown[0]}=VALUE,VALUE")
+        raise UsageError(
+            f"--serve: {{{unknown[0]}}} has no value: add --sweep {unknown[0]}=VALUE,VALUE, or in a file "
+            f"sweep: {{{unknown[0]}: [VALUE, VALUE]}}"
+        )
     unused = tuple(name for name in names if name not in named)
     if unused and (preset is None or not preset.has_flags):
         raise UsageError(
@@ -222,6 +227,26 @@ def combinations(
         )
         for values in product(*(values for _, values in sweeps))
     ]
+
+
+def _named(found: Sequence[Combination]) -> list[Combination]:
+    """The servers of a list, those that their values do not tell from the others named by their engine, model or
+    command, or number."""
+    words = [one.words for one in found]
+    unclear = [one for one in found if len(found) > 1 and (not one.words or words.count(one.words) > 1)]
+    ways = [
+        [one.engine or "" for one in found],
+        [one.model or "" for one in found],
+        [f"{one.engine or ''} {one.model or ''}".strip() for one in found],
+        [str(one.mode["serve"]) for one in found],
+        [f"server {number}" for number in range(1, len(found) + 1)],
+    ]
+    for names in ways:
+        named = [replace(one, name=name) if one in unclear else one for one, name in zip(found, names, strict=True)]
+        texts = [one.words for one in named]
+        if len(set(texts)) == len(found) and (len(found) == 1 or all(texts)):
+            break
+    return named
 
 
 def _of_entry(entry: Node, model: str | None) -> list[Combination]:

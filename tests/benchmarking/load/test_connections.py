@@ -17,7 +17,14 @@ pytest.importorskip("httptools")
 
 from benchmarking.core.errors import UsageError
 from benchmarking.load import observer
-from benchmarking.load.connections import MAX_HEAD_BYTES, RequestError, Target, allow_connections, client_of
+from benchmarking.load.connections import (
+    MAX_HEAD_BYTES,
+    MAX_REFUSAL,
+    RequestError,
+    Target,
+    allow_connections,
+    client_of,
+)
 from benchmarking.load.generator import Level, run_level
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic
@@ -143,6 +150,8 @@ def test_a_server_without_http2_is_an_error_of_its_own(scheme, tmp_path):
         (HEAD + b"x: " + MAX_HEAD_BYTES * b"y", "transfer"),
         (MAX_HEAD_BYTES // 20 * b"HTTP/1.1 103 Hint\r\n\r\n", "transfer"),
         (b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\nbusy", "http_503"),
+        (b"HTTP/1.1 429 Busy\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\n\x1f\x8b\x08\x00", "http_429"),
+        (b"HTTP/1.1 503 Busy\r\ncontent-length: 99999\r\n\r\n" + MAX_REFUSAL * b"x", "http_503"),
         (b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "http_302"),
     ],
 )
@@ -169,6 +178,7 @@ def test_an_http_1_1_response_is_read_to_its_end_or_is_an_error(reply, expected)
         (1, ((":status", "fine"),), "transfer"),
         (1, ((":status", 5000 * "9"),), "transfer"),
         (1, ((":status", "200"), ("content-encoding", "gzip")), "transfer"),
+        (1, ((":status", "429"), ("content-encoding", "gzip")), "http_429"),
     ],
 )
 def test_an_http_2_response_is_read_to_its_end_or_is_an_error(most_streams, headers, expected, caplog):
@@ -367,7 +377,14 @@ def test_the_limit_of_open_files_is_raised():
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_path_with_percent_signs_is_asked_for_as_it_is():
+@pytest.mark.parametrize(
+    ("base", "path"),
+    [
+        ("/a%20b,%Cd/v1", "/a%20b%2C%Cd/v1/completions"),
+        ("/v1/?api-version=1&k=a%2Fb", "/v1/completions?api-version=1&k=a%2Fb"),
+    ],
+)
+def test_the_address_of_a_server_is_asked_for_as_it_is(base, path):
     asked = []
 
     async def answer(reader, writer):
@@ -377,12 +394,12 @@ def test_a_path_with_percent_signs_is_asked_for_as_it_is():
 
     async def run():
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a%20b,%Cd/v1"
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{base}"
         async with server:
             return await results(Target(url=url, model="m"), [b"{}"])
 
     assert asyncio.run(run()) == [EVENTS]
-    assert asked == [b"POST /a%20b%2C%Cd/v1/completions HTTP/1.1"]
+    assert asked == [f"POST {path} HTTP/1.1".encode()]
 
 
 @pytest.mark.parametrize("named", [{"headers": {"authorization": "Bearer a\r\nx: y"}}, {"url": "http://x/v1?é"}])

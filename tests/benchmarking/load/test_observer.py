@@ -180,6 +180,25 @@ def test_a_device_exporter_counts_several_gpus_as_one():
     assert device_use({"node_memory_MemTotal_bytes": [10.0]}) == Readings()
 
 
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://x/v1", "/metrics"),
+        ("http://x", "/metrics"),
+        ("http://x/v3/", "/metrics"),
+        ("http://x/team-a/v1", "/team-a/metrics"),
+        ("http://x/team-a/v1?k=1", "/team-a/metrics"),
+        ("http://x:9400/metrics", "/metrics"),
+    ],
+)
+def test_metrics_are_those_beside_the_api_of_the_server(url, asked, monkeypatch):
+    """Behind a gateway with paths, those at the root are of another server."""
+    seen = []
+    monkeypatch.setattr(observer, "fetch", lambda target, path: (seen.append(path), (404, ""))[1])
+    observer.read(Target(url=url, model="m"))
+    assert seen == [asked]
+
+
 def page_of(text, monkeypatch):
     """The metrics of a page."""
     monkeypatch.setattr(observer, "fetch", lambda target, path: (200, text))

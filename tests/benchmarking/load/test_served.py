@@ -384,9 +384,32 @@ def test_a_list_of_servers_has_engines_models_and_swept_values_of_its_own(tmp_pa
     found = server_plan.servers(str(path), [], "b")
     assert [(one.engine, one.model, one.words) for one in found] == [
         *(("llama-server", "a.gguf", f"parallel={n} cont_batching={on}") for n in (1, 4) for on in ("true", "false")),
-        ("mine", "b", ""),
+        ("mine", "b", "mine"),
     ]
     assert found[1].filled(7)[-3:] == ("--parallel", "1", "--no-cont-batching")
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([("a {port}", "alpha", ""), ("b {port}", "beta", "")], ["alpha", "beta"]),
+        ([("a {port}", "alpha", "[1, 2]"), ("b {port}", "beta", "[1]")], ["alpha x=1", "x=2", "beta x=1"]),
+        ([("a {port}", "alpha", ""), ("b {port}", "alpha", "")], ["a {port}", "b {port}"]),
+        ([("a {port}", "alpha", ""), ("a {port}", "alpha", "")], ["server 1", "server 2"]),
+        ([("a {port}", "alpha", "")], [""]),
+    ],
+)
+def test_servers_of_a_list_are_named_where_their_values_do_not_tell_them_apart(entries, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(server_plan, "program", lambda name: f"/usr/bin/{name}")
+    path = tmp_path / "servers.yaml"
+    path.write_text(
+        "\n".join(
+            f"- serve: {command}{' {x}' if values else ''}\n  engine: {engine}\n"
+            + f"  sweep: {{x: {values}}}" * bool(values)
+            for command, engine, values in entries
+        )
+    )
+    assert [one.words for one in server_plan.servers(str(path), [], None)] == words
 
 
 @pytest.mark.parametrize(
