@@ -252,7 +252,7 @@ def _results_text(runs: Sequence[Run], page: Page) -> str:
                 f"{target}, {result.point.label}: {number(found.mean_latency)} {found.latency_units} on average, "
                 f"{number(found.throughput)} {found.throughput_units}"
             )
-        if run.cell.workload.counts_calls:
+        if any(run.cell.workload.counts_calls_at(result.point) for result in run.results):
             lines.append(f"{run.cell.subject}: {UNKNOWN_BATCH}")
     return "\n\n".join([command_session.tables(runs, page), "\n".join(lines)])
 

@@ -92,13 +92,18 @@ class FamilyOperation(ABC):
     """Whether a call that generates brings each token to the host as soon as it exists, and marks "token" for it;
     otherwise it does so for the first one, and for all others together at the end: two marks."""
 
+    keeps_state: bool = False
+    """Whether a call changes what the next one starts with, unless `reset` comes between: such calls are timed one by
+    one, however short they are."""
+
     def count_like(self, inner: FamilyOperation) -> None:
-        """Take what a call counts, and whether it streams, from the operation that makes the call."""
+        """Take what a call counts, and whether it streams and keeps state, from the operation that makes the call."""
         self.items_per_call = inner.items_per_call
         self.tokens_per_call = inner.tokens_per_call
         self.prompt_tokens_per_call = inner.prompt_tokens_per_call
         self.new_tokens = inner.new_tokens
         self.streams = inner.streams
+        self.keeps_state = inner.keeps_state
 
     def reset(self) -> None:  # noqa: B027 - most calls keep no state
         """Restore the state (caches) from before a call. Called outside the timed region."""

@@ -230,11 +230,18 @@ class Workload:
 
     @property
     def counts_calls(self) -> bool:
-        """Whether a call counts as one item, because the inputs of a given module do not show how many it holds."""
-        calls = self.config.get("calls")
-        unknown = isinstance(calls, list) and any(
-            isinstance(call, dict) and call.get("is_batch_known") is False for call in calls
-        )
+        """Whether every call counts as one item."""
+        return self.counts_calls_at()
+
+    def counts_calls_at(self, point: Point | None = None) -> bool:
+        """Whether the call at a point (by default, every call) counts as one item, because the inputs of a given module
+        do not show how many it holds."""
+        recorded = self.config.get("calls")
+        calls = [call for call in recorded if isinstance(call, dict)] if isinstance(recorded, list) else []
+        if point is not None:
+            found = [(call, call.get("point")) for call in calls]
+            calls = [call for call, at in found if isinstance(at, dict) and at.get("axes", {}) == dict(point.axes)]
+        unknown = bool(calls) and all(call.get("is_batch_known") is False for call in calls)
         return self.source == "module" and (unknown or self.config.get(COUNTS_CALLS) is True)
 
 
@@ -613,7 +620,11 @@ class Run:
     def performance_of(self, result: Result) -> Performance:
         """Mean latency and throughput of one of its results, in calls per second if a call's items are unknown."""
         found = result.performance
-        return replace(found, throughput_units="calls per second") if self.cell.workload.counts_calls else found
+        return (
+            replace(found, throughput_units="calls per second")
+            if self.cell.workload.counts_calls_at(result.point)
+            else found
+        )
 
     @property
     def is_load(self) -> bool:

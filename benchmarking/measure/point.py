@@ -119,8 +119,10 @@ def measure_point(
     first = _first_call(context, check)
     slow = _slow_calls(context, device, launch, first)
     with _cold_caches(context) as (timed, cold), quiet_gc():
-        # Calls that mark phases, time themselves, have a fixed number or need a flush before each have no blocks.
+        # Calls that mark phases, time themselves, have a fixed number or need a flush or reset before each have no
+        # blocks.
         has_parts = operation.new_tokens is not None or first.has_marks or operation.times_itself
+        has_parts = has_parts or operation.keeps_state
         has_parts = has_parts or operation.requests_in_flight > 1 or timed.flush is not None
         may_block = not has_parts and settings.fixed_iterations is None
         warm = slow[0] if slow else warm_up(timed, may_block=may_block, first_call_ns=first.wall_ns)

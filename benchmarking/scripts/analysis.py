@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from benchmarking.core.child_process import claimed_stdout, run_module
-from benchmarking.core.errors import UsageError, storage_errors
+from benchmarking.core.errors import UsageError, first_line, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, dumps, from_json
 from benchmarking.core.untrusted.redaction import without_secrets
@@ -108,37 +108,45 @@ def analysed(request: ScriptRequest) -> Analysis:
     """Analyse a script in this process."""
     sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
     run = watch_script(Path(request.path), request.arguments, request.max_depth)
-    modules = tuple(
-        describe(
-            seen.module,
-            seen.hash,
-            recorded_calls(
-                seen.module,
-                [call.arguments for call in seen.calls],
-                [call.executions for call in seen.calls],
-                request.batch_size,
-            ),
-            script=Path(request.path).name,
-            script_arguments=request.arguments,
-            line=seen.line,
-            number=seen.number,
-            max_depth=request.max_depth,
-            depth=seen.depth,
-            parent=seen.parent,
-            executions=seen.executions,
-            seconds=seen.seconds,
-            further_executions=seen.further_executions,
-            sequence=sequence,
-            batch_size=request.batch_size,
-        )
-        for seen in run.modules
-    )
+    modules: list[GivenModule] = []
+    left_out = list(run.unrecorded)
+    for seen in run.modules:
+        try:
+            modules.append(
+                describe(
+                    seen.module,
+                    seen.hash,
+                    recorded_calls(
+                        seen.module,
+                        [call.arguments for call in seen.calls],
+                        [call.executions for call in seen.calls],
+                        request.batch_size,
+                    ),
+                    script=Path(request.path).name,
+                    script_arguments=request.arguments,
+                    line=seen.line,
+                    number=seen.number,
+                    max_depth=request.max_depth,
+                    depth=seen.depth,
+                    parent=seen.parent,
+                    executions=seen.executions,
+                    seconds=seen.seconds,
+                    further_executions=seen.further_executions,
+                    sequence=sequence,
+                    batch_size=request.batch_size,
+                )
+            )
+        except (RuntimeError, TypeError, ValueError) as error:  # of tensors that numpy cannot hold
+            where = f"{type(seen.module).__name__}, called in line {seen.line}"
+            left_out.append(f"{where}, cannot be measured: {type(error).__name__}: {first_line(error)}")
     why = run.error
     if why is None and run.other_backend is not None:
         why = KERAS_ELSEWHERE.format(elsewhere=run.other_backend)
+    elif why is None and left_out:
+        why = "; ".join(left_out)
     elif why is None and not run.modules:
         why = TENSORFLOW_MODELS if run.imports_tensorflow else NO_MODELS
-    return Analysis(request=request, modules=modules, error=why, traceback=run.traceback)
+    return Analysis(request=request, modules=tuple(modules), error=why, traceback=run.traceback)
 
 
 def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:

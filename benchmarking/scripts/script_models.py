@@ -332,7 +332,8 @@ def outlines(analyses: Sequence[Analysis]) -> Iterator[str]:
             ]
             for call in module.calls:
                 inputs = ", ".join(f"{argument}: {what}" for argument, what in call.signature.items()) or "none"
-                rows.append(("inputs", f"{inputs} ({call.executions}x, {call.point.label})"))
+                cast = "" if call.autocast is None else f", autocast {call.autocast}"
+                rows.append(("inputs", f"{inputs} ({call.executions}x, {call.point.label}{cast})"))
             if module.further_executions:
                 count = f"{module.further_executions} calls"
                 rows.append(("more", f"{count} with other kinds of input, which are not measured"))

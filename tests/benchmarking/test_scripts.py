@@ -811,3 +811,168 @@ def test_runtime_options_need_a_runtime_that_declares_them(cache, capsys):
     flags = [str(SCRIPTS / "functional.py"), "--device", "null", "--compile-mode", "default", "--quiet"]
     assert benchit.main(flags) == 2
     assert "none of these runtimes has an option compile_mode: null has" in capsys.readouterr().err
+
+
+def recorded(tmp_path, text):
+    """The models of a script of this text."""
+    return analysed(ScriptRequest(path=str(script_file(tmp_path, text))))
+
+
+def operation_of(analysis, number=0, call=0):
+    """The call of a model as it is measured, on the CPU."""
+    module = analysis.modules[number]
+    workload, point = analysis.workload(module), module.calls[call].point
+    model, _ = PLUGIN.load(workload, dtype=torch.float32)
+    inputs = {name: torch.from_numpy(array) for name, array in PLUGIN.inputs(workload, point, 0).items()}
+    return PLUGIN.torch_operation(model, workload, point, inputs, {})
+
+
+STATEFUL = """
+import torch
+
+class Cache:
+    def __init__(self):
+        self.layers = [torch.zeros(1, 2)]
+
+class Net(torch.nn.Module):
+    def forward(self, x, cache, seen):
+        cache.layers = [torch.cat([cache.layers[0], x])]
+        seen.append(1)
+        return cache.layers[0].sum() * 0 + len(cache.layers[0]) + 10 * len(seen)
+
+net, cache = Net(), Cache()
+net(torch.ones(1, 2), cache, [])
+net(torch.ones(3, 2), cache, [])
+assert len(cache.layers[0]) == 5
+"""
+
+
+@pytest.mark.parametrize(("call", "rows"), [(0, 2), (1, 5)])
+def test_each_call_starts_with_arguments_as_they_were_before_the_recorded_one(cache, tmp_path, call, rows):
+    operation = operation_of(recorded(tmp_path, STATEFUL), call=call)
+    assert operation.keeps_state
+    for _ in range(3):
+        operation.reset()
+        assert float(operation.run(lambda name: None)) == rows + 10
+
+
+def test_a_module_of_the_users_leaves_the_arguments_as_they_are():
+    class Cache(list):
+        pass
+
+    class Net(torch.nn.Module):
+        def forward(self, x, cache):
+            cache.append(x)
+            return x + len(cache)
+
+    cache = Cache([1])
+    run = benchmark_model(Net(), {"x": torch.ones(2, 2), "cache": cache}, profile="quick", iterations=4)
+    assert (run.status, cache) == ("ok", [1])
+
+
+def test_calls_that_differ_in_a_text_or_number_are_calls_of_their_own(cache, tmp_path):
+    text = """
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x, mode, by=1.0):
+        return x * by if mode == "fast" else x
+net, x = Net(), torch.ones(2, 2)
+net(x, "fast"); net(x, "slow"); net(x, "fast", by=0.5); net(x, mode="fast"); net(x, "s" * 50)
+"""
+    (module,) = recorded(tmp_path, text).modules
+    kinds = [
+        ({name: what for name, what in call.signature.items() if name != "x"}, call.executions) for call in module.calls
+    ]
+    (long, _) = kinds.pop()
+    assert kinds == [({"mode": "'fast'"}, 2), ({"mode": "'slow'"}, 1), ({"mode": "'fast'", "by": "0.5"}, 1)]
+    assert re.fullmatch(r"str of 50 characters \([0-9a-f]{8}\)", long["mode"])
+
+
+def test_a_module_that_cannot_be_recorded_is_named_and_the_script_goes_on(cache, tmp_path):
+    text = """
+import torch
+class Odd(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function.__name__ in ("cpu", "view"):
+            raise NotImplementedError("not here")
+        return super().__torch_function__(function, types, args, kwargs or {})
+odd = torch.nn.Linear(2, 2)
+odd.weight = torch.nn.Parameter(torch.ones(2, 2).as_subclass(Odd))
+odd(torch.ones(1, 2))
+torch.nn.Linear(2, 2, device="meta")(torch.ones(1, 2, device="meta"))
+torch.nn.Linear(2, 3)(torch.ones(1, 2))
+"""
+    analysis = recorded(tmp_path, text)
+    assert [(module.class_name, module.parameter_count) for module in analysis.modules] == [("Linear", 9)]
+    odd, meta = analysis.error.split("; ")
+    assert odd == "Linear, called in line 11, cannot be measured: NotImplementedError: not here"
+    assert meta.endswith(
+        "line 12, cannot be measured: ValueError: its tensors are on the device meta, which has no values"
+    )
+
+
+QUANTIZED = """
+import sys, torch, warnings
+warnings.simplefilter("ignore")
+torch.manual_seed({seed})
+{model}
+model({inputs})
+"""
+DYNAMIC = (
+    "model = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(8, 8)), {torch.nn.Linear})"
+)
+PLAIN = "model = torch.nn.Sequential(); model.forward = lambda x: x @ model.w; model.w = torch.randn(8, 9)"
+TORCHAO = (
+    "from torchao.quantization import quantize_, Int8WeightOnlyConfig as Int8\n"
+    "model = torch.nn.Sequential(torch.nn.Linear(8, 8)); quantize_(model, Int8())"
+)
+
+
+@pytest.mark.parametrize(("model", "count", "size"), [(DYNAMIC, 72, 108), (PLAIN, 72, 288), (TORCHAO, 72, None)])
+def test_weights_that_are_no_plain_parameters_are_counted_and_hashed(cache, tmp_path, model, count, size):
+    texts = [QUANTIZED.format(seed=seed, model=model, inputs="torch.ones(1, 8)") for seed in (0, 0, 5)]
+    first, same, other = (recorded(tmp_path, text) for text in texts)
+    assert first.error is None
+    module = first.modules[-1]  # quantizing calls modules of its own
+    assert (module.parameter_count, size or module.weights_bytes) == (count, module.weights_bytes)
+    assert module.hash == same.modules[-1].hash != other.modules[-1].hash
+
+
+def test_a_call_under_autocast_is_measured_under_it_and_has_no_graph(cache, tmp_path):
+    text = """
+import torch
+net = torch.nn.Linear(4, 4)
+net(torch.ones(2, 4))
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    net(torch.ones(2, 4))
+"""
+    analysis = recorded(tmp_path, text)
+    (module,) = analysis.modules
+    assert [call.autocast for call in module.calls] == [None, "bfloat16"]
+    assert [operation_of(analysis, call=call).run(None).dtype for call in (0, 1)] == [torch.float32, torch.bfloat16]
+    assert "under torch.autocast" in PLUGIN.recipe(analysis.workload(module))
+    (shown,) = script_models.outlines([replace(analysis, chosen=(1,))])
+    assert "(1x, b2 call=2, autocast bfloat16)" in shown
+
+
+def test_a_model_that_a_thread_calls_is_captured_at_the_recorded_calls(cache, tmp_path):
+    text = """
+import threading, torch
+net = torch.nn.Linear(4, 4)
+thread = threading.Thread(target=lambda: net(torch.ones(2, 4)))
+thread.start(); thread.join()
+net(torch.ones(3, 4))
+"""
+    script = script_file(tmp_path, text)
+    found = capture_module(script, (), 0, number=1, calls=1)
+    assert [dict(call.signature) for call in found.calls] == [{"input": "float32[2, 4]"}]
+
+
+def test_the_unit_of_a_throughput_is_that_of_its_call(cache, tmp_path):
+    text = "import torch\nnet = torch.nn.Conv2d(3, 8, 3)\nnet(torch.ones(3, 9, 9))\nnet(torch.ones(2, 3, 9, 9))\n"
+    analysis = recorded(tmp_path, text)
+    (module,) = analysis.modules
+    workload = analysis.workload(module)
+    assert [workload.counts_calls_at(call.point) for call in module.calls] == [True, False]
+    assert not workload.counts_calls

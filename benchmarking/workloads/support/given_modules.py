@@ -32,6 +32,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -43,7 +44,7 @@ from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Precision, Scalar, Workload, canonical_hash, from_json, to_json
 from benchmarking.workloads.support.generation import ForwardPass
-from benchmarking.workloads.support.script_runs import CallArguments, capture_module, is_keras
+from benchmarking.workloads.support.script_runs import CallArguments, capture_module, is_keras, unregistered
 
 EXPORT, OPTIMISE = "export", "optimise"
 PRECISIONS: dict[str, Precision] = {"float16": "float16", "quantise": "int8"}
@@ -156,6 +157,8 @@ PREFIX = "input."
 CALL_AXIS = "call"
 """The axis that distinguishes several calls of one module, by their number in order of occurrence."""
 TASK = "module-call"
+TENSOR = re.compile(r"\w+\[")
+"""How the signature of a tensor begins."""
 SHORT_HASH = 8
 """Hex digits of a module's hash in names, short enough to type."""
 MODEL_REVISION = 16
@@ -172,6 +175,8 @@ class RecordedCall:
     """Digest of the build with the values of the tensors."""
     executions: int
     """Number of such calls in the script; 1 for a module passed in Python."""
+    autocast: str | None = None
+    """The dtype of `torch.autocast` around it; None without it."""
     is_batch_known: bool = True
     """False if the inputs do not show how many items a call holds; its point then has batch size 1."""
 
@@ -225,7 +230,7 @@ class GivenModule:
         """What identifies the configuration: class, kinds of input, arguments of the script, but not its location."""
         identity: dict[str, Json] = {
             "module_class": self.module_class,
-            "calls": [[call.point.label, dict(call.signature)] for call in self.calls],
+            "calls": [[call.point.label, dict(call.signature), *filter(None, (call.autocast,))] for call in self.calls],
             "script_arguments": list(self.script_arguments),
         }
         return identity if self.sequence is None else {**identity, "sequence": self.sequence.sha256}
@@ -265,6 +270,7 @@ def has_inputs(workload: Workload) -> bool:
 
 def describe(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], **details: Any) -> GivenModule:
     """A module and its calls as a record."""
+    others = unregistered(module).values()
     own_class, kind = type(module), "keras model" if is_keras(module) else "torch module"
     if isinstance(module, torch.jit.ScriptModule):
         kind = "torch script"
@@ -274,8 +280,8 @@ def describe(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], 
         module_class=f"{own_class.__module__}.{own_class.__qualname__}",
         kind=kind,
         hash=hash,
-        parameter_count=sum(parameter.numel() for parameter in module.parameters()),
-        weights_bytes=sum(tensor.nbytes for group in (module.parameters(), module.buffers()) for tensor in group),
+        parameter_count=sum(weight.numel() for weight in (*module.parameters(), *(own for own in others if own.dim()))),
+        weights_bytes=sum(map(_nbytes, (*module.parameters(), *module.buffers(), *others))),
         dtype=None if (dtype := _float_dtype(module)) is None else str(dtype).removeprefix("torch."),
         calls=tuple(calls),
         **details,
@@ -309,6 +315,7 @@ def recorded_calls(
                 signature=call_arguments.signature,
                 inputs=_store_inputs(call_arguments),
                 executions=count,
+                autocast=call_arguments.autocast,
                 is_batch_known=batch is not None,
             )
         )
@@ -372,7 +379,9 @@ class GivenModules(WorkloadFamily):
             if passed is None:
                 raise BenchhouseError(f"{workload.model_id} was passed in another process: call benchmark_model again")
             module = copy.deepcopy(passed)
-        arguments_by_label = dict(zip((call.point.label for call in record.calls), arguments, strict=True))
+        # A script with threads may have gone on beyond the last one.
+        labels = [call.point.label for call in record.calls]
+        arguments_by_label = dict(zip(labels, arguments[: len(labels)], strict=True))
         module = module.eval().cpu()
         _CALLS[module] = (_float_dtype(module), arguments_by_label)
         return module.to(dtype), ()
@@ -389,12 +398,14 @@ class GivenModules(WorkloadFamily):
         tensors = {
             name: tensor.to(dtypes.get(recorded[name].dtype, recorded[name].dtype)) for name, tensor in inputs.items()
         }
-        return ModuleCall(model, point, *calls[point.label].with_tensors(tensors))
+        return ModuleCall(model, point, calls[point.label], tensors, dtypes)
 
     def recipe(self, workload: Workload) -> Recipe | str:
         record = given_module(workload)
-        if not all(any("[" in what for what in call.signature.values()) for call in record.calls):
+        if not all(any(TENSOR.match(what) for what in call.signature.values()) for call in record.calls):
             return f"{record.class_name} was called without tensors: its graph would be a constant"
+        if any(call.autocast for call in record.calls):
+            return f"{record.class_name} was called under torch.autocast, which graphs lack: use a runtime of PyTorch"
         return Recipe(plan="forward", exporter=TORCH_EXPORTER, is_of_one_point=True)
 
     def outputs(self, output: Any) -> Mapping[str, Any]:
@@ -409,14 +420,37 @@ PLUGIN = GivenModules()
 
 
 class ModuleCall(ForwardPass):
-    """`module(*positional, **named)`. The module's state between calls is left alone."""
+    """The recorded call, each time with arguments as they were before it. The module's own state between calls is left
+    alone."""
 
-    def __init__(self, module: Any, point: Point, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        super().__init__(module, point, named)
-        self._positional = positional
+    def __init__(
+        self,
+        module: Any,
+        point: Point,
+        arguments: CallArguments,
+        tensors: Mapping[str, Any],
+        dtypes: Mapping[Any, Any] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(module, point, {})
+        self._arguments, self._tensors, self._dtypes = arguments, tensors, dtypes
+        self.keeps_state = arguments.has_state
+        held = (*tensors.values(), *module.parameters(), *module.buffers())
+        self._device = next((tensor.device for tensor in held), torch.device("cpu"))
+        self._autocast = None if arguments.autocast is None else getattr(torch, arguments.autocast)
+        self.reset()
+
+    def reset(self) -> None:
+        is_inference = any(tensor.is_inference() for tensor in self._tensors.values())
+        with torch.inference_mode(is_inference or torch.is_inference_mode_enabled()):
+            self._positional, self._inputs = self._arguments.with_tensors(
+                self._tensors, lambda tensor: tensor.to(self._device, self._dtypes.get(tensor.dtype, tensor.dtype))
+            )
 
     def run(self, mark: Mark) -> Any:
-        return self._model(*self._positional, **self._inputs)
+        if self._autocast is None:
+            return self._model(*self._positional, **self._inputs)
+        with torch.autocast(self._device.type, self._autocast):
+            return self._model(*self._positional, **self._inputs)
 
     def tensors(self, output: Any) -> Mapping[str, Any]:
         return output_tensors(output)
@@ -465,6 +499,13 @@ def _store_inputs(arguments: CallArguments) -> str:
         return {"shapes": dict(arguments.signature)}
 
     return BuildStore().get(key, make)[0].digest
+
+
+def _nbytes(tensor: Any) -> int:
+    """Bytes of a tensor, or of those of which it consists."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return int(tensor.nbytes)
+    return sum(_nbytes(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
 
 
 def _float_dtype(module: Any) -> Any:

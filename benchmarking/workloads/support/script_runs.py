@@ -15,6 +15,7 @@ tools' model collections import; an installed package of that name is left alone
 from __future__ import annotations
 
 import argparse
+import copy
 import hashlib
 import importlib.abc
 import importlib.util
@@ -31,10 +32,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any
 
-from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.untrusted.input_files import lfs_pointer
@@ -103,11 +104,15 @@ SEED = 0
 KERAS = "keras"
 KERAS_LAYER = "keras.src.layers.layer"
 """The Keras 3 module whose class Layer calls every layer; on the torch backend a layer is a torch module."""
+QUANTIZED = ("torch.ao.nn.", "torch.nn.quantized")
+"""The packages of torch's modules that pack their weights."""
 SYMBOL = "KerasTensor"
 """The class of the values that Keras passes through layers when a model is assembled, before it is called."""
 TRAINING = "training"
 """The argument of a Keras call that enables training mode."""
 TENSORFLOW = "tensorflow"
+MAX_TEXT = 40
+"""Characters of a text in a signature; of a longer one it has a hash."""
 MAX_SIGNATURES = 16
 """Limit of recorded input signatures per module: each one is measured, which takes seconds."""
 NOT_A_NAME = re.compile(r"\W")
@@ -122,7 +127,7 @@ class CallRecord:
     """A module's calls with inputs of one signature: the inputs of the first call, and the number of calls."""
 
     signature: Mapping[str, str]
-    """For each input, its dtype and shape ("float32[8, 8]"), or the value of a bool, int or None, else the type."""
+    """For each input, its dtype and shape ("float32[8, 8]"), or the value of a number, text or None, else the type."""
     arguments: CallArguments
     executions: int = 0
 
@@ -161,6 +166,8 @@ class ScriptRun:
     modules: list[ModuleRecord]
     error: str | None
     """Why the script failed, with the line; None if it succeeded or was ended by `captured`."""
+    unrecorded: tuple[str, ...] = ()
+    """The modules that cannot be measured, each with its line and the reason."""
     traceback: str | None = None
     """The whole traceback of that error, from the script on."""
     imports_tensorflow: bool = False
@@ -206,47 +213,93 @@ class CallArguments:
             name if isinstance(value, torch.Tensor) else None for name, value in zip(names, self._leaves, strict=True)
         ]
         self.signature = {name: _signature_of(value) for name, value in zip(names, self._leaves, strict=True)}
+        self.autocast = _autocast_of(module)
 
     def detach(self) -> None:
-        """Replace the tensors by copies in host memory, before the call changes them."""
-        self._leaves = [
-            value if name is None else value.detach().cpu().clone()
-            for name, value in zip(self._names, self._leaves, strict=True)
-        ]
+        """Replace the tensors, and objects with their tensors, by copies in host memory, before the call changes
+        them."""
+        self._leaves = [_copied(value, lambda tensor: tensor.cpu()) for value in self._leaves]
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a call may change an argument that is no tensor, such as a KV cache."""
+        others = [leaf for name, leaf in zip(self._names, self._leaves, strict=True) if name is None]
+        return any(_copied(leaf, lambda tensor: tensor) is not leaf for leaf in others)
+
+    def is_like(self, other: CallArguments) -> bool:
+        """Whether the calls are of one kind."""
+        return (self.signature, self.autocast) == (other.signature, other.autocast)
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
         return {name: leaf for name, leaf in zip(self._names, self._leaves, strict=True) if name is not None}
 
-    def with_tensors(self, tensors: Mapping[str, torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and named arguments with these tensors."""
+    def with_tensors(
+        self, tensors: Mapping[str, torch.Tensor], convert: Callable[[torch.Tensor], torch.Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and named arguments with these tensors. Other objects are copies, with their tensors converted."""
         from torch.utils import _pytree
 
-        leaves = [leaf if name is None else tensors[name] for name, leaf in zip(self._names, self._leaves, strict=True)]
+        pairs = zip(self._names, self._leaves, strict=True)
+        leaves = [_copied(leaf, convert) if name is None else tensors[name] for name, leaf in pairs]
         positional, named = _pytree.tree_unflatten(leaves, self._spec)
         return tuple(positional), dict(named)
 
 
 def module_hash(module: torch.nn.Module) -> str:
-    """SHA-256 (hex) of a module's structure (classes and settings of its parts) and of its parameter and buffer values.
-    Equal for the same model in another process."""
+    """SHA-256 (hex) of a module's structure (classes and settings of its parts) and of its parameter and buffer values,
+    and those of `unregistered`. Equal for the same model in another process."""
     digest = hashlib.sha256()
     for name, part in module.named_modules():
         kind = f"{type(part).__module__}.{type(part).__qualname__}"
         settings = part.extra_repr() if type(part).__module__.startswith("torch.nn.") else ""
         digest.update(f"{name}={kind}({settings})\n".encode())
-    for group in (module.named_parameters(), module.named_buffers()):
-        for name, tensor in group:
-            digest.update(f"{name}:{_signature_of(tensor)}\n".encode())
-            if tensor.device.type == "meta":  # shapes without values
-                continue
-            plain: Any = tensor.detach()
-            if plain.is_quantized:
-                plain = plain.dequantize()
-            elif plain.layout != torch.strided:
-                plain = plain.to_dense()
-            digest.update(plain.cpu().contiguous().flatten().view(torch.uint8).numpy())
+    groups = [*module.named_parameters(), *module.named_buffers(), *unregistered(module).items()]
+    while groups:
+        name, tensor = groups.pop(0)
+        digest.update(f"{name}:{_signature_of(tensor)}\n".encode())
+        if tensor.device.type == "meta":  # shapes without values
+            continue
+        if hasattr(tensor, "__tensor_flatten__"):  # of several tensors, such as a quantized one and its scale
+            parts = [(f"{name}.{one}", getattr(tensor, one)) for one in tensor.__tensor_flatten__()[0]]
+            groups = [*parts, *groups]
+            continue
+        plain: Any = tensor.detach()
+        if plain.is_quantized:
+            plain = plain.dequantize()
+        elif plain.layout != torch.strided:
+            plain = plain.to_dense()
+        digest.update(plain.cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def unregistered(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The weights of a module that are neither parameters nor buffers: those that a quantized part packs, or the plain
+    tensors of a module without any other weight."""
+    known = {
+        name for group in (module.named_parameters, module.named_buffers) for name, _ in group(remove_duplicate=False)
+    }
+    found: dict[str, torch.Tensor] = {}
+    for path, part in module.named_modules():
+        if type(part).__module__.startswith(QUANTIZED):
+            for name, value in part.state_dict(prefix=f"{path}.").items():
+                if name.lstrip(".") not in known:
+                    found |= {f"{name}[{index}]": tensor for index, tensor in enumerate(_packed(value))}
+        elif not known:
+            own = vars(part).items()
+            found |= {f"{path}.{name}": value for name, value in own if isinstance(value, torch.Tensor)}
+    return found
+
+
+def _packed(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a value of a quantized part's state."""
+    from torch.utils import _pytree
+
+    for leaf in _pytree.tree_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif isinstance(leaf, torch.ScriptObject):
+            yield from _packed(leaf.__getstate__())
 
 
 def is_keras(module: Any) -> bool:
@@ -275,7 +328,41 @@ def _repeatable_argument(module: Any, name: str, value: Any) -> Any:
 def _signature_of(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-    return repr(value) if isinstance(value, bool | int | None) else type(value).__name__
+    if isinstance(value, str) and len(value) > MAX_TEXT:
+        return f"str of {len(value)} characters ({hashlib.sha256(value.encode()).hexdigest()[:8]})"
+    if isinstance(value, np.ndarray):
+        return f"ndarray {value.dtype}{value.shape}"
+    return repr(value) if type(value) in (bool, int, float, str, NoneType, torch.dtype) else type(value).__name__
+
+
+def _autocast_of(module: Any) -> str | None:
+    """The dtype of `torch.autocast` around a call on the module's device; None without it."""
+    device = next((tensor.device.type for tensor in (*module.parameters(), *module.buffers())), "cpu")
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return None
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+
+def _copied(value: Any, convert: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A copy whose tensors are converted; the value itself if it cannot change, is a module, or cannot be copied."""
+    if isinstance(value, torch.nn.Module | np.generic):
+        return value
+    copies: dict[int, Any] = {}
+    found, seen = [value], set[int]()
+    while found:
+        part = found.pop()
+        if id(part) in seen or isinstance(part, type | ModuleType):
+            continue
+        seen.add(id(part))
+        if isinstance(part, torch.Tensor | torch.nn.Module):
+            copies[id(part)] = convert(part.detach().clone()) if isinstance(part, torch.Tensor) else part
+            continue
+        parts = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple | set) else ()
+        found += [*parts, *getattr(part, "__dict__", {}).values()]
+    try:
+        return copies[id(value)] if id(value) in copies else copy.deepcopy(value, copies)
+    except Exception:  # noqa: BLE001 - whatever a class of the user's raises: it is passed as it is
+        return value
 
 
 def _names(module: Any, paths: Sequence[tuple[Any, ...]]) -> list[str]:
@@ -316,12 +403,16 @@ class _Watch:
 
     def __init__(self, script: Path, max_depth: int, wanted: tuple[int, int] | None = None) -> None:
         self.modules: list[ModuleRecord] = []
+        self.unrecorded: dict[int, str] = {}
+        """By id of the module."""
+        self.is_done = False
         self.imports_tensorflow = False
         self.other_backend: str | None = None
         self._script = str(script)
         self._max_depth = max_depth
         self._wanted = wanted
         self._known: dict[int, ModuleRecord] = {}
+        self._kept: list[Any] = []
         self._process = os.getpid()
         self._calls = _Calls()
 
@@ -352,7 +443,9 @@ class _Watch:
     ) -> Any:
         """Make the call, and record it if it is to be observed."""
         calls, stack = self._calls, self._calls.stack
-        if len(stack) > self._max_depth:
+        if self.is_done:
+            self._end()
+        if self.is_done or len(stack) > self._max_depth:
             return original(module, *args, **named)
         # Ignored are calls of a torch.compile wrapper, which calls the module itself, of a tracer, and in a process
         # forked by the script.
@@ -368,8 +461,13 @@ class _Watch:
                 )
             return original(module, *args, **named)
         entered_s = time.perf_counter()
-        arguments = CallArguments(module, args, named)
-        if arguments.is_symbolic:
+        try:
+            arguments = CallArguments(module, args, named)
+            if arguments.is_symbolic:
+                return original(module, *args, **named)
+            call = self._kind_of(module, arguments)
+        except Exception as error:  # noqa: BLE001 - whatever a class of the user's raises here is no error of the script
+            self._leave_out(module, error)
             return original(module, *args, **named)
         if (record := self._known.get(id(module))) is None:
             record = ModuleRecord(
@@ -380,10 +478,6 @@ class _Watch:
                 line=_line_in(self._script),
             )
             self._known[id(module)] = record  # keeps the module alive, so that its id is not reused
-        call = next((known_call for known_call in record.calls if known_call.signature == arguments.signature), None)
-        if call is None and len(record.calls) < MAX_SIGNATURES:
-            arguments.detach()
-            call = CallRecord(signature=arguments.signature, arguments=arguments)
         stack.append(record)
         _wait()
         started_s = time.perf_counter()
@@ -400,15 +494,44 @@ class _Watch:
             record.further_executions += 1
         else:
             if not record.calls:
-                record.hash = module_hash(record.module)
+                try:
+                    record.hash = module_hash(record.module)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._leave_out(module, error)
+                    return output
                 self.modules.append(record)
+                self.unrecorded.pop(id(module), None)
             if call not in record.calls:
                 record.calls.append(call)
             call.executions += 1
         calls.recording_s += time.perf_counter() - ended_s
         if self._wanted is not None and (record.number, len(record.calls)) == self._wanted:
-            raise _RecordingDone
+            self.is_done = True
+            self._end()
         return output
+
+    def _kind_of(self, module: Any, arguments: CallArguments) -> CallRecord | None:
+        """The record of calls with such arguments, new or known; None beyond the limit of signatures."""
+        known = self._known[id(module)].calls if id(module) in self._known else []
+        call = next((call for call in known if call.arguments.is_like(arguments)), None)
+        if call is None and len(known) < MAX_SIGNATURES:
+            held = (*module.parameters(), *module.buffers(), *arguments.tensors.values())
+            if any(tensor.device.type == "meta" for tensor in held):
+                raise ValueError("its tensors are on the device meta, which has no values")
+            arguments.detach()
+            call = CallRecord(signature=arguments.signature, arguments=arguments)
+        return call
+
+    def _end(self) -> None:
+        """End the script. In another of its threads the script would not notice: it ends at its own next call."""
+        if threading.current_thread() is threading.main_thread():
+            raise _RecordingDone
+
+    def _leave_out(self, module: Any, error: Exception) -> None:
+        """Note a module that cannot be measured; the module itself is kept, so that its id is not used again."""
+        where = f"{type(module).__name__}, called in line {_line_in(self._script)}"
+        self.unrecorded[id(module)] = f"{where}, cannot be measured: {type(error).__name__}: {first_line(error)}"
+        self._kept.append(module)
 
 
 class _ImportWatch(importlib.abc.MetaPathFinder):
@@ -471,6 +594,7 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
         modules=modules,
         error=error,
         traceback=stack,
+        unrecorded=tuple(watch.unrecorded.values()),
         imports_tensorflow=watch.imports_tensorflow,
         other_backend=watch.other_backend,
     )

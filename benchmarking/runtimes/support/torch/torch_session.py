@@ -36,6 +36,7 @@ from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
 from benchmarking.workloads.support.given_modules import batch_of
 from benchmarking.workloads.support.processing import Prepared, Processing
+from benchmarking.workloads.support.script_runs import CallArguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,13 +207,18 @@ class TorchSession(Session):
 
 
 class ModuleOperation(FamilyOperation):
-    """`module(*inputs)` or `module(**inputs)`. The module's state between calls is left alone."""
+    """`module(*inputs)` or `module(**inputs)`, each time with arguments as they were given. The module's own state
+    between calls is left alone."""
 
     def __init__(self, module: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         self.items_per_call = batch_size(module, positional, named) or 1
         self._module = module
-        self._positional = positional
-        self._named = dict(named)
+        self._arguments = CallArguments(module, positional, named)
+        self.keeps_state = self._arguments.has_state
+        self.reset()
+
+    def reset(self) -> None:
+        self._positional, self._named = self._arguments.with_tensors(self._arguments.tensors, lambda tensor: tensor)
 
     def run(self, mark: Mark) -> Any:
         return self._module(*self._positional, **self._named)
