@@ -9,9 +9,11 @@ of run files, these are the files beside it.
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.records import FORMAT
 from benchmarking.core.storage_paths import LakePlace, is_lake
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
+from benchmarking.core.untrusted.input_files import GZIP_MAGIC, open_regular, unpacked_digest
 from db.commands.arguments import (
     SELECTION,
     add_database,
@@ -51,6 +55,7 @@ EXIT_CODES = """
 exit codes: 0 deleted, or nothing matches; 1 a run was changed meanwhile, or a file not moved; 2 usage, or not confirmed
 """
 TRASH = ".trash"
+MOST_HEAD_BYTES = 16_000_000
 """Folder for the files of deleted runs: hidden, so that loading the folder beside it does not find them."""
 RUNS = """
 SELECT run.run_id, run.started_at, run.model_id, run.device, run.runtime, run.precision, run.runtime_mode,
@@ -145,7 +150,6 @@ def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
     `beside`: the folder of the database or of the lake's catalog. Its own copy of the file, at any depth, counts, not
     that at the place from which both were copied.
     """
-    from benchmarking.core.untrusted.input_files import unpacked_digest
     from benchmarking.core.untrusted.redaction import to_home
 
     source = Path(to_home(run["source"]))
@@ -161,6 +165,8 @@ def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
         if path is None:
             return {**kept, "problem": "its content is not that of the deleted run: left in place"}
         kept["path"] = str(path)
+        if not _is_file_of(path, run["run_id"]):  # the database may be anyone's, and name any file
+            return {**kept, "problem": "it is not a file of the deleted run: left in place"}
         if path.parent.name == TRASH:  # loaded from there
             return kept
         folder = path.parent / TRASH
@@ -172,6 +178,16 @@ def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
     except (OSError, StorageError) as error:
         return {**kept, "problem": f"cannot be moved: {getattr(error, 'strerror', None) or error}"}
     return {**kept, "trash": str(target)}
+
+
+def _is_file_of(path: Path, run_id: str) -> bool:
+    """Whether a file is a run file with this id, by the beginning of its content. Raises UnreadableError."""
+    with open_regular(path) as opened:
+        is_packed = opened.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        opened.seek(0)
+        with gzip.open(opened) if is_packed else nullcontext(opened) as unpacked:
+            content = unpacked.read(MOST_HEAD_BYTES)
+    return f'"{FORMAT}"'.encode() in content and run_id.encode() in content.lower()
 
 
 if __name__ == "__main__":

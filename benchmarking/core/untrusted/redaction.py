@@ -41,23 +41,26 @@ SEVERAL = ("secrets", "passwords", "credentials", "apikeys")
 JOINED_ENDINGS = ("token", "apikey", "secret", "password", "passwd")
 NO_SECRET_TOKENS = (
     *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
-    *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens"),
+    *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens", "stop", "draft", "million"),
 )
 """Words before "token" in the vocabulary of language models."""
 NO_SECRET_KEYS = (
     *("cache", "primary", "foreign", "sort", "partition", "group", "public", "hash"),
     *("lookup", "dict", "row", "series", "explain", "join", "unique", "object"),
-    *("index", "build", "map", "metric", "state", "query", "attention", "hashed"),
+    *("index", "build", "map", "metric", "state", "query", "attention", "hashed", "project"),
 )
 """Words before "key" in the vocabulary of data and models."""
 KEY_DATA = ["key", "data"]
 """The last words of the names of keys in a kubeconfig."""
+WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd")
+"""Names with other meanings, whose values are secrets unless they are a word."""
 NO_SECRET_ENDINGS = ("file", "path", "dir", "folder", "type", "length", "policy", "count", "name")
 """Words after "password" and others, of properties of a secret."""
 KEY_FILE = re.compile(r"(?i)[\w~./\\:-]{1,200}\.(?:pem|key|crt|cer|p12|pfx)")
 """The name of a file with a key or certificate, which is no secret."""
 PLAIN_VALUE = re.compile(
-    rf"""(?ix) [\d.]{{1,6}} | none | null | true | false | yes | no | on | off | unset | empty | unknown | missing
+    rf"""(?ix) [\d.]{{1,6}} | \d{{1,6}}\.\d{{1,12}}
+    | none | null | true | false | yes | no | on | off | unset | empty | unknown | missing
     | default | required | optional | enabled | disabled | failed | denied | refused | rejected | invalid | expired
     | not | is | was | \*{{3,}} | <\w+> | \[\w+\] | \$\{{?\w+\}}?
     | {KEY_FILE.pattern.removeprefix("(?i)")}"""
@@ -92,7 +95,12 @@ def know_secrets_in(arguments: Iterable[str]) -> None:
         name, equals, value = word.partition("=")
         if before.startswith("-") and "=" not in before and is_secret_flag(before) and not KEY_FILE.fullmatch(word):
             know_secret(word)
-        elif equals and is_secret_name(name) and not (KEY_FILE.fullmatch(value) or any(map(str.isspace, value))):
+        elif (
+            equals
+            and is_secret_name(name)
+            and not is_weak(name, value)
+            and not (KEY_FILE.fullmatch(value) or any(map(str.isspace, value)))
+        ):
             know_secret(value)  # with spaces it is a sentence
         for password in _passwords(word):
             know_secret(password)
@@ -146,6 +154,11 @@ def is_secret_name(name: str) -> bool:
         or words[-1].endswith((*JOINED_ENDINGS, *SEVERAL))
         or words[-2:] == ["api", "keys"]
     )
+
+
+def is_weak(name: str, value: str) -> bool:
+    """Whether a name has another meaning here, such as that of the tag pass=forward."""
+    return name in WEAK_NAMES and is_word(value)
 
 
 _is_secret_variable = lru_cache(maxsize=4096)(is_secret_name)
@@ -226,13 +239,13 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
     """Command-line arguments without secrets: the values of `--api-key VALUE`, NAME=VALUE and known formats."""
     result: list[str] = []
     for position, argument in enumerate(arguments):
-        name, equals, _ = argument.partition("=")
+        name, equals, given = argument.partition("=")
         before = arguments[position - 1] if position else ""
         is_file = KEY_FILE.fullmatch(argument.rpartition("=")[2]) is not None
         is_value = before.startswith("-") and "=" not in before and is_secret_flag(before) and not is_flag(argument)
         if is_value and not is_file:
             result.append(LEFT_OUT)
-        elif equals and " " not in name and is_secret_name(name) and not is_file:
+        elif equals and " " not in name and is_secret_name(name) and not is_file and not is_weak(name, given):
             result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
         else:
             result.append(without_secrets(argument))
@@ -376,7 +389,7 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
     """`field` is the innermost enclosing field that has its own rule."""
     if isinstance(value, str):
         if field in NAMED_VALUES:
-            is_secret = is_secret_name(name)
+            is_secret = is_secret_name(name) and not (field == "tags" and is_weak(name, value))
         else:  # of a foreign document, such as a header
             is_secret = field not in FOREIGN_TEXTS and is_secret_field(name) and not PLAIN_VALUE.fullmatch(value)
         if is_secret:

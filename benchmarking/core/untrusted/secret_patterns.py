@@ -19,6 +19,7 @@ from benchmarking.core.untrusted.redaction import (
     NO_SECRET_TOKENS,
     PLAIN_VALUE,
     SEVERAL,
+    WEAK_NAMES,
     Known,
     is_flag,
     is_secret_field,
@@ -77,8 +78,6 @@ MEASURED_TOKENS = ("first", "output", "per")
 """Words before "token" in the titles of metrics: "Time to first token: Qwen3-4B". Others, as in "new token: ...", may
 precede a secret."""
 MAX_BEFORE = 20
-WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd")
-"""Names with other meanings, whose values are secrets unless they are a word."""
 PROSE = (
     *("a", "an", "and", "or", "is", "was", "are", "to", "for", "with", "without", "must", "needs", "need", "not", "no"),
     *("from", "in", "on", "as", "if", "when", "the", "takes", "requires", "require", "cannot", "can", "has", "have"),

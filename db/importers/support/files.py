@@ -471,6 +471,8 @@ class ForeignFile:
             return "an empty file"
         if text is None or "\0" in text:
             return f"not text in UTF-8 or UTF-16: it begins with the bytes {self.content[:8].hex(' ')}"
+        if self.path.is_symlink():  # in a stranger's folder it may lead to any file, whose text is nobody else's
+            return "a file behind a link"
         coding = "" if self.encoding == "UTF-8" else f"{self.encoding} "
         if self.json is not None:
             return f"{coding}JSON, {_shape(self.json)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
 import json
 import os
@@ -9,6 +11,7 @@ import re
 import shutil
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from benchmarking.core.errors import StorageError
@@ -132,6 +135,20 @@ def test_the_file_of_a_measured_run_goes_to_the_trash_and_can_be_loaded_again(da
     assert len(rows(database)) == 1
     assert run(delete, database, "sql:TRUE", "--yes") == 0
     assert [path.name for path in (folder / ".trash").iterdir()] == ["one.json"], "it stays there"
+
+
+def test_another_file_that_a_strangers_database_names_stays_in_place(database, tmp_path, make_run, capsys):
+    (tmp_path / "one.json").write_text(dumps(make_run()))
+    setup(["--ingest", str(tmp_path / "one.json"), "--db-path", str(database)])
+    mine = tmp_path / ".bashrc"
+    mine.write_text("alias ll='ls -l'\n")
+    change = "UPDATE benchmark_runs SET source = ?, source_sha256 = ?"
+    with contextlib.closing(duckdb.connect(str(database))) as connection:
+        connection.execute(change, [str(mine), hashlib.sha256(mine.read_bytes()).hexdigest()])
+    assert run(delete, database, "sql:TRUE", "--yes") == 1
+    assert "it is not a file of the deleted run: left in place" in capsys.readouterr().err
+    assert mine.is_file()
+    assert not (tmp_path / ".trash").exists()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from importlib import import_module
 
 import pytest
 
+from db.importers.support.files import read_file
+
 SEARCHED = {
     "vllm_printed": ("TITLE", "END", "SECTION", "LABELLED", "FIRST", "STATISTIC"),
     "openvino_benchmark_app": ("SHAPE", "TIMED"),
@@ -46,3 +48,10 @@ def test_a_pattern_takes_a_time_in_proportion_to_the_text(name):
         start_s = time.process_time()
         assert sum(1 for _ in pattern.finditer(piece * (100_000 // len(piece)) + "\0!")) <= 100_000
         assert time.process_time() - start_s < 3, piece
+
+
+def test_nothing_of_a_file_behind_a_link_is_described(tmp_path):
+    (tmp_path / "mine").write_text("my words\n")
+    (tmp_path / "link.json").symlink_to(tmp_path / "mine")
+    assert read_file(tmp_path / "mine").description == "text that begins with 'my words'"
+    assert read_file(tmp_path / "link.json").description == "a file behind a link"

@@ -157,6 +157,15 @@ def test_names_of_secrets_are_recognised_in_every_spelling():
     assert [name for name in other if is_secret_name(name)] == []
 
 
+def test_the_word_of_a_tag_and_the_key_of_a_project_are_no_secrets(monkeypatch):
+    monkeypatch.setenv("SONAR_PROJECT_KEY", "tiny-bert-model")
+    given = ["run", "tiny-bert-model", "--tag", "pass=backward"]
+    know_secrets_in(given)
+    assert without_secret_arguments(given) == given
+    assert without_secrets("backward of tiny-bert-model") == "backward of tiny-bert-model"
+    assert without_secret_arguments(["--pass=backward", "pass=a1b2c3"]) == ["--pass=***", "***"]
+
+
 def test_secret_command_line_arguments_are_redacted():
     given = ["run", "--tag", "HF_TOKEN=a b", "--api-key", "abc", "--hf-token=abc", "--batch-sizes", "1,2"]
     left = ["run", "--tag", "***", "--api-key", "***", "--hf-token=***", "--batch-sizes", "1,2"]
@@ -165,14 +174,14 @@ def test_secret_command_line_arguments_are_redacted():
 
 def test_tags_and_variables_are_redacted_by_name_and_metrics_are_not():
     value = {
-        "tags": {"HF_TOKEN": "abc", "suite": "night"},
+        "tags": {"HF_TOKEN": "abc", "suite": "night", "pass": "forward", "token": "a1b2"},
         "environment_variables": {"OV_KEY": "abc"},
         "missing": {"time_to_first_token": "not_measured"},
         "config": {"template": "set key = value", "note": "hf_" + "a1" * 16},
         "values": [1.0, 2.0],
     }
     assert redacted(value) == {
-        "tags": {"HF_TOKEN": "***", "suite": "night"},
+        "tags": {"HF_TOKEN": "***", "suite": "night", "pass": "forward", "token": "***"},
         "environment_variables": {"OV_KEY": "***"},
         "missing": {"time_to_first_token": "not_measured"},
         "config": {"template": "set key = value", "note": "***"},
