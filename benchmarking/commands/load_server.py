@@ -65,6 +65,7 @@ from benchmarking.load.server_load import (
     tokenizer,
 )
 from benchmarking.load.server_quality import OF_TEXT, server_quality
+from benchmarking.load.traces import digest_of
 from benchmarking.load.traffic import MAX_WORDS, Lengths, Pauses, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import QUALITY, measured_by, options_in
@@ -411,6 +412,7 @@ def _traffics(arguments: argparse.Namespace) -> list[Traffic]:
     pairs = [tuple(pair.split("/")) for pair in arguments.lengths or ()]
     if wrong := [pair for pair in pairs if len(pair) != 2]:
         raise UsageError(f"--lengths takes pairs such as 128/128,1024/128: got {'/'.join(wrong[0])!r}")
+    file = arguments.trace or arguments.sharegpt
     both = pairs or product(arguments.input_length, arguments.output_length)
     traffics = [
         Traffic(
@@ -431,7 +433,8 @@ def _traffics(arguments: argparse.Namespace) -> list[Traffic]:
             vocabulary=arguments.prompt_ids,
             seed=arguments.seed,
             required_share=arguments.share,
-            file=arguments.trace or arguments.sharegpt,
+            file=file,
+            file_digest="" if file is None else digest_of(file),
         )
         for lengths_in, lengths_out in dict.fromkeys(both)
     ]

@@ -9,6 +9,7 @@ ShareGPT. A file is parsed once, since levels and their repetitions begin with i
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ SESSION_COLUMNS = ("sessionid", "conversationid")
 MAX_TRACE_BYTES = 256_000_000
 MAX_LENGTH = 10_000_000
 """Maximum tokens of a prompt or response: more than any model accepts, since a trace may contain anything."""
+DIGITS = 16
+"""Of a digest."""
 MAX_PAUSE_S = 86_400.0
 MAX_TIME_S = 1e18
 """Maximum time of a request, on either side of 0: differences of greater ones could be infinite."""
@@ -90,6 +93,17 @@ def read_sharegpt(path: Path, most_turns: int) -> Sequence[Sequence[tuple[str, i
     """The first messages of the user in each conversation of a file, with the lengths of the replies in words. Raises
     UsageError."""
     return _sharegpt(path, most_turns, _state(path))
+
+
+def digest_of(path: Path) -> str:
+    """What tells a file from others of its name; empty for a pipe, which can be read only once. Raises UsageError."""
+    if not path.is_file():
+        return ""
+    try:
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()[:DIGITS]
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
 
 
 def _state(path: Path) -> tuple[int, int]:

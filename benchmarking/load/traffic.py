@@ -246,6 +246,8 @@ class Traffic:
     """Share of the requests that must meet the limits."""
     file: Path | None = None
     """A trace, or conversations in the format of ShareGPT."""
+    file_digest: str = ""
+    """Of its content."""
 
     @property
     def _seed(self) -> str:
@@ -303,6 +305,8 @@ class Traffic:
             found["burst"] = self.burst
         if self.file is not None:
             found["traffic_file"] = self.file.name
+            if self.file_digest:
+                found["traffic_digest"] = self.file_digest
         else:
             found |= {"lengths_in": self.lengths_in.text, "lengths_out": self.lengths_out.text}
         if self.shared_prefix:

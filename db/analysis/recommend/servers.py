@@ -469,7 +469,7 @@ LENGTH_AXES = {"lengths_in": "sequence_length", "lengths_out": "new_tokens"}
 REQUEST_SETTINGS = (
     SCENARIO,
     *LENGTH_AXES,
-    *("variation", "burst", "traffic_file", "shared_prefix", "prompts", "samples_per_query"),
+    *("variation", "burst", "traffic_file", "traffic_digest", "shared_prefix", "prompts", "samples_per_query"),
     *("turns", "think_time", "tool_calls", "tool_pause"),
 )
 """Settings of the requests: servers are not compared across them."""

@@ -239,6 +239,7 @@ def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null
         assert facts == {2: {"slots": 1, **seeds}, 1: {"slots": 2, **seeds}}
         modes = [json.loads(run["runtime_mode"]) for run in warehouse.query("SELECT * FROM benchmark_runs").dicts()]
         assert {mode[LOOP]: mode.get("traffic_file") for mode in modes} == {"closed": None, "open": "trace.jsonl"}
+        assert {len(mode["traffic_digest"]) for mode in modes if "traffic_file" in mode} == {16}
         assert not list(verify(warehouse))
 
 

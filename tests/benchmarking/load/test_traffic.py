@@ -201,6 +201,18 @@ def test_conversations_of_sharegpt_give_prompts_and_lengths(tmp_path):
     assert [(one.prompt, one.tokens_out) for one in turns] == [("Why?", 3), ("And then?", 1)]
 
 
+def test_files_of_one_name_with_other_contents_are_other_series(tmp_path):
+    found = []
+    for name, content in (("a", b"1"), ("b", b"2"), ("c", b"2")):
+        (tmp_path / name).mkdir()
+        (path := tmp_path / name / "trace.jsonl").write_bytes(content)
+        found.append(Traffic(file=path, file_digest=traces.digest_of(path), **DRAWN).keys({}, is_open=True))
+    first, second, copied = found
+    assert first != second == copied
+    assert first["traffic_file"] == second["traffic_file"] == "trace.jsonl"
+    assert traces.digest_of(tmp_path) == "", "as of a pipe, which can be read only once"
+
+
 def test_a_file_of_conversations_is_parsed_once_for_all_levels(tmp_path, monkeypatch):
     (tmp_path / "talks.json").write_text(json.dumps(SHAREGPT))
     parsed, loads = [], json.loads

@@ -446,13 +446,17 @@ def test_every_setting_of_the_requests_belongs_to_the_traffic_and_none_to_the_se
     by_arrivals = [
         Traffic(
             arrivals=arrivals, lengths_in=lengths, lengths_out=lengths, shared_prefix=0.5, vocabulary=9, file=file,
-            turns=2, think_time=pauses, tool_calls=1, tool_pause=pauses,
+            turns=2, think_time=pauses, tool_calls=1, tool_pause=pauses, file_digest="a",
         )
         for arrivals in ("poisson", "gamma", "burst")
         for file in (None, Path("conversations.json"))
     ]  # fmt: skip
     found = {name for one in by_arrivals for name in one.keys({"ttft": 1.0}, is_open=True)}
-    assert {"turns", "think_time", "tool_calls", "traffic_file", "burst", "variation"} < found <= {*LOAD_SETTINGS}
+    assert (
+        {"turns", "think_time", "tool_calls", "traffic_file", "traffic_digest", "burst", "variation"}
+        < found
+        <= {*LOAD_SETTINGS}
+    )
 
 
 def test_a_server_with_several_quantizations_of_a_model_is_several(empty_database, tmp_path, capsys):
