@@ -1,10 +1,10 @@
 """Comparison of configurations: the best by the judge of every comparison (`core.verdicts`), their names, speedups and
 findings, and charts with one row each.
 
-A configuration is how a model was run: device, runtime, precision, settings, threads. Results of one command ran in
-turns: launches with the same number are a round, and the rounds are judged. Results of different commands are described
-and never judged here, since no interval of a result covers what the machine did meanwhile; `benchhouse compare` judges
-them by the history of their series."""
+A configuration is how a model was run: device, runtime, precision, settings, threads. Where launches of one command
+ran in turns, by their starts, those with the same number are a round, and the rounds are judged. Other results are
+described and never judged here, since no interval of a result covers what the machine did meanwhile; `benchhouse
+compare` judges them by the history of their series."""
 
 from __future__ import annotations
 
@@ -30,16 +30,21 @@ if TYPE_CHECKING:
 
 LAUNCHES = "launch_medians_ms"
 """Key of a row: number of a launch -> its median latency in ms, or what else a chart is about."""
+STARTS = "launch_starts"
+"""Key of a row: number of a launch -> start of its measurement."""
 JUDGED: Mapping[Direction, str] = {"lower": DEFAULT_METRIC, "higher": "throughput_samples_per_sec"}
 """Better direction of the rows' values -> the metric whose words are used."""
 
 
 def with_launches(warehouse: Warehouse, rows: Sequence[Row], metric: str = DEFAULT_METRIC) -> list[Row]:
-    """The rows, each with the metric of its launches."""
-    from db.analysis.compare.stored_results import launch_values
+    """The rows, each with the metric of its launches, and their starts."""
+    from db.analysis.compare.stored_results import launch_starts, launch_values
 
-    found = launch_values(warehouse, sorted({row["result_id"] for row in rows}), METRICS[metric])
-    return [{**row, LAUNCHES: found.get(row["result_id"], {})} for row in rows]
+    ids = sorted({row["result_id"] for row in rows})
+    found, starts = launch_values(warehouse, ids, METRICS[metric]), launch_starts(warehouse, ids)
+    return [
+        {**row, LAUNCHES: found.get(row["result_id"], {}), STARTS: starts.get(row["result_id"], {})} for row in rows
+    ]
 
 
 def judgements(rival: Row, others: Sequence[Row], better: Direction = "lower") -> tuple[Judgement, ...]:
@@ -52,18 +57,21 @@ def judgements(rival: Row, others: Sequence[Row], better: Direction = "lower") -
 
 def judged_pairs(pairs: Sequence[tuple[Row, Row]], better: Direction = "lower") -> tuple[Judgement, ...]:
     """The judgement of each second row against the first, as one comparison. There are no rounds of rows of different
-    commands."""
+    commands, nor of launches that did not alternate."""
     judged = []
     for pair in pairs:
+        if measured_apart(pair):
+            judged.append(Pair())
+            continue
         sides: list[dict[int, float]] = []
-        for row in () if measured_apart(pair) else pair:
+        for row in pair:
             launches = {number: value for number, value in row.get(LAUNCHES, {}).items() if value > 0}
             if better == "higher":
                 work = row["value"] * row["latency_median_ms"] if launches else 0.0
                 launches = {number: work / value for number, value in launches.items()}
             sides.append(launches)
-        shared = sorted(sides[0].keys() & sides[1].keys()) if sides else ()
-        judged.append(Pair(rounds=tuple((sides[0][number], sides[1][number]) for number in shared)))
+        starts = pair[0].get(STARTS, {}), pair[1].get(STARTS, {})
+        judged.append(judging.pair_of_launches((sides[0], sides[1]), starts))
     return judge(judged, METRICS[JUDGED[better]])
 
 

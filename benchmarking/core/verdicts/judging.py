@@ -51,12 +51,13 @@ Worked examples are in the tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from math import exp, hypot, log
 from statistics import fmean, median
-from typing import Literal
+from typing import Any, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Metric
@@ -439,6 +440,7 @@ def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement
     return replace(judgement, reason=obstacle)
 
 
+NOT_IN_TURNS = "their launches did not run in turns"
 FEW_LAUNCHES = (
     f"fewer than {MIN_ROUNDS} launches in common: {ROUNDS_TO_PROVE} may decide (--launches {ROUNDS_TO_PROVE})"
 )
@@ -467,14 +469,45 @@ class Speedup:
     """The verdict on the other's latency against the baseline's."""
 
 
+def rounds_in_turns(one: Mapping[int, Any], other: Mapping[int, Any]) -> list[int]:
+    """The numbers of the rounds, in order, of the start of each launch of two sides by its number; none if the launches
+    did not alternate: both of a round begin before those of the next."""
+    spans = {number: sorted((one[number], other[number])) for number in one.keys() & other.keys()}
+    in_order = sorted(spans, key=spans.__getitem__)
+    if any(spans[number][1] >= spans[following][0] for number, following in pairwise(in_order)):
+        return []
+    return in_order
+
+
+def pair_of_launches(
+    values: tuple[Mapping[int, float], Mapping[int, float]], starts: tuple[Mapping[int, Any], Mapping[int, Any]]
+) -> Pair:
+    """The rounds of the launches of two sides, of their values and starts by number."""
+    one, other = (
+        {number: start for number, start in begun.items() if number in own}
+        for own, begun in zip(values, starts, strict=True)
+    )
+    numbers = rounds_in_turns(one, other)
+    if not numbers and values[0].keys() & values[1].keys():
+        return Pair(why_not_comparable=f"{NOT_IN_TURNS}; {AB_HINT}")
+    return Pair(rounds=tuple((values[0][number], values[1][number]) for number in numbers))
+
+
 def speedups(pairs: Sequence[tuple[Result, Result]]) -> list[Speedup | None]:
     """The speedup of each second result over the first, judged as one comparison; None if either has no median above
     0."""
     rounds = []
     for baseline, other in pairs:
         base_medians, other_medians = launch_medians_ms(baseline), launch_medians_ms(other)
-        common = sorted(base_medians.keys() & other_medians.keys())
-        rounds.append(Pair(rounds=tuple((base_medians[number], other_medians[number]) for number in common)))
+        starts = [
+            {
+                one.launch: datetime.fromisoformat(one.started_at)
+                for one in result.samples
+                if one.launch in medians and (one.phase, one.metric) == ("measure", "latency_wall")
+            }
+            for result, medians in ((baseline, base_medians), (other, other_medians))
+        ]
+        rounds.append(pair_of_launches((base_medians, other_medians), (starts[0], starts[1])))
     judgements = judge(rounds, METRICS[DEFAULT_METRIC])
     return [
         speedup(judgement, _median(baseline), _median(other))
@@ -493,9 +526,8 @@ def speedup(judgement: Judgement, baseline: Median, other: Median) -> Speedup | 
         ratio, low, high = (float(f"{1 / (1 + change):.12g}") for change in ends)
         return Speedup(ratio=ratio, low=low, high=high, scope="between", judgement=judgement)
     ratio, change = baseline.value / other.value, other.value / baseline.value - 1
-    unjudged = Judgement(
-        verdict="not judged", reason=FEW_LAUNCHES, before=baseline.value, after=other.value, change=change
-    )
+    reason = judgement.reason if NOT_IN_TURNS in (judgement.reason or "") else FEW_LAUNCHES
+    unjudged = Judgement(verdict="not judged", reason=reason, before=baseline.value, after=other.value, change=change)
     base, own = _distances(baseline), _distances(other)
     if base is None or own is None:
         return Speedup(ratio=ratio, judgement=unjudged)

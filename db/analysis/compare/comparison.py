@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarking.core import plugins
@@ -459,12 +458,14 @@ def _rounds(before: Measured, after: Measured, details: Details) -> list[tuple[t
     alternate."""
     values = [details.values.get(side.result_id, {}) for side in (before, after)]
     starts = [details.starts.get(side.result_id, {}) for side in (before, after)]
-    numbers = set.intersection(*map(set, (*values, *starts)))
-    spans = {number: sorted((starts[0][number], starts[1][number])) for number in numbers}
-    in_order = sorted(numbers, key=spans.__getitem__)
-    if any(spans[one][1] >= spans[following][0] for one, following in pairwise(in_order)):
-        return []
-    return [((values[0][number], values[1][number]), starts[0][number] <= starts[1][number]) for number in in_order]
+    starts = [
+        {number: start for number, start in begun.items() if number in own}
+        for begun, own in zip(starts, values, strict=True)
+    ]
+    return [
+        ((values[0][number], values[1][number]), starts[0][number] <= starts[1][number])
+        for number in judging.rounds_in_turns(*starts)
+    ]
 
 
 def _scatter(series_id: str, compared: Sequence[Sequence[Session]], details: Details) -> SessionScatter | None:

@@ -316,7 +316,7 @@ def read_details(
     """Launch values and other sessions of compared results; launch starts only for results that ran `at_once`."""
     with ThreadPoolExecutor() as pool:
         launches = pool.submit(launch_values, warehouse, sorted({result.result_id for result in results}), metric)
-        starts = pool.submit(_starts, warehouse, simultaneous)
+        starts = pool.submit(launch_starts, warehouse, [result.result_id for result in simultaneous])
         other_sessions = pool.submit(read_series_sessions, warehouse, results, metric)
     single = {side.result_id: {0: side.value} for side in results if side.value is not None}
     history = other_sessions.result()
@@ -329,13 +329,12 @@ def read_details(
     )
 
 
-def _starts(warehouse: Warehouse, results: Sequence[Measured]) -> dict[str, dict[int, datetime]]:
-    """Start of measurement of each launch of the results."""
-    if not results:
+def launch_starts(warehouse: Warehouse, result_ids: Sequence[str]) -> dict[str, dict[int, datetime]]:
+    """Result id -> start of measurement of each launch."""
+    if not result_ids:
         return {}
     starts: dict[str, dict[int, datetime]] = {}
-    ids = {"ids": sorted({result.result_id for result in results})}
-    for row in warehouse.query(STARTS, ids).dicts():
+    for row in warehouse.query(STARTS, {"ids": sorted({*result_ids})}).dicts():
         starts.setdefault(row["result_id"], {})[row["launch"]] = row["started_at"]
     return starts
 

@@ -107,6 +107,21 @@ def test_the_fastest_setup_is_faster_by_the_judge_of_every_comparison(store, rep
     ]
 
 
+def test_launches_that_did_not_alternate_have_no_fastest(store, report, alter):
+    """As of a batch on a cluster: one session, in which each setup has all of its launches at once."""
+    first, second = (make_run(**{**SMALL, "launches": 8}, runtime=name) for name in ("eager", "onnxruntime"))
+    fast = alter.results(second, lambda one: make_result(one.point, 1.0, launches=8))
+
+    def an_hour_later(one):
+        samples = (replace(samples, started_at=samples.started_at.replace("T03", "T04")) for samples in one.samples)
+        return replace(one, samples=tuple(samples))
+
+    store(alter.varied(first), alter.results(alter.varied(fast), an_hour_later))
+    (found,) = section(report(), "Fastest")
+    assert "is not judged against eager · float32 (not comparable: their launches did not run in turns" in found
+    assert "is the fastest" not in report(name="r.html")
+
+
 def test_a_lead_that_few_rounds_cannot_prove_is_not_judged(store, report, alter):
     store(alter.varied(make_run(**SMALL)), alter.varied(make_run(runtime="onnxruntime", slowdown=0.8, **SMALL)))
     (found,) = section(report(), "Fastest")

@@ -10,15 +10,15 @@ from benchmarking.core.records import Point, Result, Samples
 from benchmarking.core.verdicts.judging import launch_medians_ms, speedups
 
 
-def result(medians_ms, interval=None, metric="latency_wall"):
-    """A result whose launches have these medians, each of three calls around it."""
+def result(medians_ms, interval=None, metric="latency_wall", hour=3):
+    """A result whose launches have these medians, each of three calls around it, a minute apart from this hour on."""
     samples = tuple(
         Samples(
             launch=launch,
             phase="measure",
             metric=metric,
             unit="ms",
-            started_at="2026-01-02T03:04:05Z",
+            started_at=f"2026-01-02T{hour:02}:{launch:02}:05Z",
             values=(value * 1.5, value, value / 2),
         )
         for launch, value in medians_ms.items()
@@ -57,6 +57,13 @@ def test_a_common_drift_does_not_widen_the_interval():
     found = speedup(result(base), result({number: value / 2 for number, value in base.items()}))
     assert ends(found) == (2.0, pytest.approx(2.0, abs=1e-5), pytest.approx(2.0, abs=1e-5), "between")
     assert found.judgement.verdict == "faster"
+
+
+def test_launches_that_did_not_alternate_are_no_rounds():
+    base = {0: 10.1, 1: 20.2, 2: 30.3}
+    found = speedup(result(base), result({number: value / 2 for number, value in base.items()}, hour=4))
+    assert ends(found) == (2.0, None, None, None)
+    assert found.judgement.verdict == "not judged"
 
 
 def test_two_common_launches_use_the_medians_own_intervals():
