@@ -25,6 +25,7 @@ from typing import IO, Any, TypeVar
 from benchmarking.core.errors import BenchhouseError, Interrupted
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import psutil
+from benchmarking.core.untrusted.redaction import without_secrets
 
 T = TypeVar("T")
 ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
@@ -360,7 +361,7 @@ def run_module_json(
     try:
         return json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError) as error:
-        raise ChildError(f"{module} gave no answer in JSON: {done.stdout.strip()[-60:]!r}") from error
+        raise ChildError(f"{module} gave no answer in JSON: {without_secrets(done.stdout.strip())[-60:]!r}") from error
 
 
 def hand_over(

@@ -42,6 +42,7 @@ from benchmarking.core.untrusted.input_files import (
     whole_or_infinity,
     without_surrogates,
 )
+from benchmarking.core.untrusted.redaction import cut_to
 
 if TYPE_CHECKING:
     from db.importers.support.building import Format
@@ -377,7 +378,9 @@ class ForeignFile:
         if len(found) < len(pairs):
             for name, value in pairs:
                 if value != found[name]:
-                    self.leave_out(name[:60], f"{str(value)[:60]!r}: the name is repeated, and the last value is used")
+                    self.leave_out(
+                        name[:60], f"{cut_to(str(value), 60)!r}: the name is repeated, and the last value is used"
+                    )
         return found
 
     def _with_lists(self, constant: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -28,6 +28,7 @@ from benchmarking.core.load_doubts import (
 from benchmarking.core.metrics import LATENCY, MS_PER_S, SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Doubt, Json, Point, Requests, Result, Scalar
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, percentile_intervals, quantile
+from benchmarking.core.untrusted.redaction import without_secrets
 from db.importers.support.measures import foreign_result, latency_metrics
 from db.importers.support.reading import INT32_MAX, Fields
 
@@ -344,6 +345,11 @@ MOST_ARRIVALS = 1_000_000
 MOST_DETAIL = 200
 
 
+def _last(detail: str) -> str:
+    """The end of a detail, of which secrets are found first: a part of one could not be recognised."""
+    return detail if len(detail) <= MOST_DETAIL else without_secrets(detail)[-MOST_DETAIL:]
+
+
 def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
     """The requests in the form of the table requests; empty for none."""
     if not sent:
@@ -376,7 +382,7 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
         tokens_out=tuple(request.tokens_out for request in ordered),
         cached_tokens=absent,
         error=tuple(request.error for request in ordered),
-        detail=tuple(request.detail and request.detail[-MOST_DETAIL:] for request in ordered),
+        detail=tuple(request.detail and _last(request.detail) for request in ordered),
         meets_limits=absent,
         conversation=absent,
         turn=absent,

@@ -274,6 +274,12 @@ def test_in_an_open_loop_a_wait_in_the_client_is_part_of_the_latency(changed):
     assert (requests.error[3], requests.detail[3], requests.tokens_out[3]) == ("failed", "Bad Gateway", None)
 
 
+def test_the_end_of_a_long_error_has_no_part_of_a_secret(changed):
+    token = "hf_" + "AbCdEfGhJkLzXcVbNm12345678QwErTyUi"
+    (run,) = changed(errors=["", "", "", f"args: {token} " + "x" * 180], failed=1, completed=3)
+    assert run.results[0].requests[0].detail[3] == "args: *** " + "x" * 180
+
+
 def test_a_detailed_file_of_the_client_itself_has_no_latencies_but_what_adds_up_to_them(tmp_path):
     lists = {
         "input_lens": [100, 100, 100],
