@@ -324,6 +324,10 @@ def _benches_in(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]
         return
     benches = classes(module)
     yield from (_bench_json(path, bench) for bench in benches)
+    for bench in _defined(module):
+        if inspect.isabstract(bench) and not bench.__subclasses__():
+            missing = " and ".join(sorted(bench.__abstractmethods__))
+            yield {"left_out": f"{path.stem}.{bench.__name__}", "why": f"it has no {missing}, which a benchmark needs"}
     if function is not None and not benches:
         yield _bench_json(path, function_benchmark(function))
 
@@ -395,9 +399,13 @@ def load_module(path: Path) -> ModuleType:
 
 def classes(module: ModuleType) -> tuple[type[ModelBenchmark], ...]:
     """The benchmarks defined in a file, in order, without base classes (abstract or with a name starting with "_")."""
+    return tuple(bench for bench in _defined(module) if not inspect.isabstract(bench))
+
+
+def _defined(module: ModuleType) -> tuple[type[ModelBenchmark], ...]:
     benches = (value for value in vars(module).values() if inspect.isclass(value) and issubclass(value, ModelBenchmark))
     own = (bench for bench in benches if bench.__module__ == module.__name__ and not bench.__name__.startswith("_"))
-    return tuple(dict.fromkeys(bench for bench in own if not inspect.isabstract(bench)))
+    return tuple(dict.fromkeys(own))
 
 
 def load_class(path: Path, name: str) -> type[ModelBenchmark]:

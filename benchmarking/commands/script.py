@@ -303,6 +303,7 @@ def _parser() -> Parser:
             "device": str(MEASURING["device"].default),
         },
     )
+    flags.add_threads(hardware)
     flags.add_measuring(parser, has_quality=False)  # of modules without a name or folder there is no reference
     flags.add_builds(parser)
     add_runtime_options(parser)

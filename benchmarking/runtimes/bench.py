@@ -140,7 +140,7 @@ class BenchOperation(Operation):
         return Readings(values={"setup_s": self._setup_s})
 
     def metrics(self) -> tuple[CustomMetric, ...]:
-        metrics = tuple(self.bench.metrics())
+        metrics = tuple(self.bench.metrics() or ())  # None: it returned nothing
         if wrong := [metric for metric in metrics if not isinstance(metric, CustomMetric)]:
             raise BenchhouseError(
                 f"metrics() of {type(self.bench).__name__} must return CustomMetrics: got {wrong[0]!r}"

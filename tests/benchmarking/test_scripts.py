@@ -976,3 +976,27 @@ def test_the_unit_of_a_throughput_is_that_of_its_call(cache, tmp_path):
     workload = analysis.workload(module)
     assert [workload.counts_calls_at(call.point) for call in module.calls] == [True, False]
     assert not workload.counts_calls
+
+
+def test_equal_calls_of_several_threads_are_one_kind(cache, tmp_path):
+    text = """
+import threading, torch
+from concurrent.futures import ThreadPoolExecutor
+class Net(torch.nn.Module):
+    def forward(self, x):
+        together.wait()
+        return x
+together, net = threading.Barrier(4), Net()
+with ThreadPoolExecutor(4) as pool:
+    list(pool.map(net, [torch.ones(2, 4)] * 8))
+"""
+    (module,) = recorded(tmp_path, text).modules
+    assert [(dict(call.signature), call.executions) for call in module.calls] == [({"x": "float32[2, 4]"}, 8)]
+
+
+def test_a_script_is_measured_with_as_many_threads_as_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    words = [str(SCRIPTS / "functional.py"), "--device", "null", "--num-threads", "1", "--json", *QUICK]
+    assert benchit.main(words) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["cell"]["num_threads"] == 1

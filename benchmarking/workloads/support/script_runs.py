@@ -413,6 +413,7 @@ class _Watch:
         self._wanted = wanted
         self._known: dict[int, ModuleRecord] = {}
         self._kept: list[Any] = []
+        self._lock = threading.RLock()
         self._process = os.getpid()
         self._calls = _Calls()
 
@@ -465,19 +466,21 @@ class _Watch:
             arguments = CallArguments(module, args, named)
             if arguments.is_symbolic:
                 return original(module, *args, **named)
-            call = self._kind_of(module, arguments)
+            with self._lock:
+                call = self._kind_of(module, arguments)
         except Exception as error:  # noqa: BLE001 - whatever a class of the user's raises here is no error of the script
             self._leave_out(module, error)
             return original(module, *args, **named)
-        if (record := self._known.get(id(module))) is None:
-            record = ModuleRecord(
-                module=module,
-                number=len(self._known) + 1,
-                depth=len(stack),
-                parent=stack[-1].number if stack else None,
-                line=_line_in(self._script),
-            )
-            self._known[id(module)] = record  # keeps the module alive, so that its id is not reused
+        with self._lock:
+            if (record := self._known.get(id(module))) is None:
+                record = ModuleRecord(
+                    module=module,
+                    number=len(self._known) + 1,
+                    depth=len(stack),
+                    parent=stack[-1].number if stack else None,
+                    line=_line_in(self._script),
+                )
+                self._known[id(module)] = record  # keeps the module alive, so that its id is not reused
         stack.append(record)
         _wait()
         started_s = time.perf_counter()
@@ -489,21 +492,8 @@ class _Watch:
         finally:
             stack.pop()
         ended_s = time.perf_counter()
-        record.seconds += ended_s - started_s - (calls.recording_s - before_s)
-        if call is None:  # beyond the limit of signatures
-            record.further_executions += 1
-        else:
-            if not record.calls:
-                try:
-                    record.hash = module_hash(record.module)
-                except Exception as error:  # noqa: BLE001 - as above
-                    self._leave_out(module, error)
-                    return output
-                self.modules.append(record)
-                self.unrecorded.pop(id(module), None)
-            if call not in record.calls:
-                record.calls.append(call)
-            call.executions += 1
+        with self._lock:
+            self._count(record, call, ended_s - started_s - (calls.recording_s - before_s))
         calls.recording_s += time.perf_counter() - ended_s
         if self._wanted is not None and (record.number, len(record.calls)) == self._wanted:
             self.is_done = True
@@ -521,6 +511,26 @@ class _Watch:
             arguments.detach()
             call = CallRecord(signature=arguments.signature, arguments=arguments)
         return call
+
+    def _count(self, record: ModuleRecord, call: CallRecord | None, seconds: float) -> None:
+        """Count a call that has been made, as a kind of its own unless another thread's was like it meanwhile."""
+        record.seconds += seconds
+        if call is not None:
+            call = next((known for known in record.calls if known.arguments.is_like(call.arguments)), call)
+        if call is None or (call not in record.calls and len(record.calls) == MAX_SIGNATURES):
+            record.further_executions += 1
+            return
+        if not record.calls:
+            try:
+                record.hash = module_hash(record.module)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._leave_out(record.module, error)
+                return
+            self.modules.append(record)
+            self.unrecorded.pop(id(record.module), None)
+        if call not in record.calls:
+            record.calls.append(call)
+        call.executions += 1
 
     def _end(self) -> None:
         """End the script. In another of its threads the script would not notice: it ends at its own next call."""

@@ -188,3 +188,20 @@ def test_secrets_are_found_beside_a_module_that_is_named_like_one_of_pythons(fol
     command = [sys.executable, "-c", code, str(folder / "one.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "--api-key ***\n", "")
+
+
+def test_a_class_without_setup_model_is_left_out_with_the_reason(folder, write):
+    write(
+        "some.py",
+        """
+        class Base(ModelBenchmark):
+            def run(self): ...
+        class Whole(Base):
+            def setup_model(self): ...
+        class Half(ModelBenchmark):
+            def run(self): ...
+        """,
+    )
+    found = discover(folder)
+    assert [bench.class_name for bench in found.benches] == ["Whole"]
+    assert found.left_out == {"some.Half": "it has no setup_model, which a benchmark needs"}

@@ -200,6 +200,21 @@ def test_unstorable_metrics_fail_the_point(write, measure, metrics, why):
     assert why in run.results[0].error
 
 
+def test_metrics_that_return_nothing_lose_no_result(write, measure):
+    write(
+        "one.py",
+        """
+        class A(ModelBenchmark):
+            devices = ("null",)
+            def setup_model(self): ...
+            def measure_latency(self): return 1.0
+            def metrics(self): pass
+        """,
+    )
+    (run,) = measure(device="null")
+    assert run.status == "ok"
+
+
 def test_benchmarks_are_measured_in_alternating_launches(write, tmp_path, monkeypatch, capsys):
     write(
         "one.py",
