@@ -258,6 +258,8 @@ HOME = "~"
 
 NAMED_VALUES = frozenset({"tags", "environment_variables", "kept"})
 """Fields whose keys are chosen by users."""
+PUBLIC_SOURCES = ("hub", "catalog")
+"""Sources of models whose names are public, and no names of hosts."""
 FOREIGN_TEXTS = frozenset({"config"})
 """A model's configuration, whose texts are parts of the model: only secrets with a known format are removed."""
 
@@ -331,11 +333,11 @@ def redacted(value: Any, *, anonymous: bool = False) -> Any:
     names = _names_in(value) if anonymous else ()
 
     @cache  # most texts are names of fields
-    def cleaned(text: str, is_foreign: bool, is_free: bool = False) -> str:
+    def cleaned(text: str, is_foreign: bool, is_free: bool = False, is_public: bool = False) -> str:
         text = without_formatted_secrets(text, known) if is_foreign else without_secrets(text, known)
         text = readable(text if home is None else home.sub(HOME, text))
         text = HOMES.sub(HOME, text) if anonymous else text
-        for name, pattern, word in names:
+        for name, pattern, word in () if is_public else names:
             if is_free or name != text:  # a whole text may be a word of ours, such as the name of a device
                 text = pattern.sub(word, text)
         return text
@@ -398,10 +400,11 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
             return ""
         return cleaned(value, field in FOREIGN_TEXTS, field in NAMED_VALUES or name == "description")
     if isinstance(value, Mapping):
+        is_public = value.get("source") in PUBLIC_SOURCES
         return {
-            cleaned(key, field in FOREIGN_TEXTS): _redacted(
-                each, key if key in NAMED_VALUES or key in FOREIGN_TEXTS else field, key, anonymous, cleaned
-            )
+            cleaned(key, field in FOREIGN_TEXTS): cleaned(each, is_foreign=False, is_public=True)
+            if is_public and key == "model_id" and isinstance(each, str)
+            else _redacted(each, key if key in NAMED_VALUES or key in FOREIGN_TEXTS else field, key, anonymous, cleaned)
             for key, each in value.items()
         }
     if isinstance(value, list | tuple):

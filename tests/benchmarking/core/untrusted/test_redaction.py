@@ -225,6 +225,13 @@ def test_anonymous_text_omits_host_and_user(monkeypatch):
     assert redacted({"host": "ann-laptop", "name": "x"}, anonymous=True) == {"host": "", "name": "x"}
 
 
+def test_anonymous_text_keeps_the_public_name_of_a_model(monkeypatch):
+    monkeypatch.setattr(platform, "node", lambda: "falcon.lab.example")
+    public = {"model_id": "tiiuae/falcon", "source": "hub"}
+    assert redacted(public, anonymous=True) == public
+    assert redacted({**public, "source": "local"}, anonymous=True)["model_id"] == "tiiuae/host"
+
+
 @pytest.mark.parametrize("node", ["gpubox17.corp.example", "gpubox17", "elsewhere"])
 def test_anonymous_text_omits_hosts_with_and_without_their_domain(monkeypatch, node):
     """Also the host of the record, which may be exported on another machine."""
