@@ -142,16 +142,18 @@ ORDER BY data_file_id DESC LIMIT 20
 """
 """The places of files in the data folder: some, since one that is lost alone is damage."""
 SNAPSHOT_AGE = "1 day"
-"""How long older snapshots stay readable, and unreferenced files are kept: longer than any query or transaction."""
+"""How long older snapshots stay readable, and their files are kept: longer than any query or transaction."""
 COMPACTING = (
     f"CALL ducklake_flush_inlined_data({literal(NAME)})",
     f"CALL ducklake_merge_adjacent_files({literal(NAME)})",
     f"CALL ducklake_rewrite_data_files({literal(NAME)})",
     *(
         f"CALL ducklake_{what}({literal(NAME)}, older_than => now() - INTERVAL {literal(SNAPSHOT_AGE)})"
-        for what in ("expire_snapshots", "cleanup_old_files", "delete_orphaned_files")
+        for what in ("expire_snapshots", "cleanup_old_files")
     ),
 )
+"""Without `ducklake_delete_orphaned_files`: it deletes every Parquet file below the data folder that this catalog does
+not name, also those of the user and of other lakes."""
 
 T = TypeVar("T")
 

@@ -629,6 +629,25 @@ def test_a_lake_opens_without_its_original_data_folder(empty_lake, tmp_path, mak
 
 
 @needs_extension
+def test_compacting_deletes_no_files_that_the_lake_did_not_write(place, tmp_path, make_run):
+    folder = tmp_path / "own.ducklake.files"
+    with Warehouse.open(place) as warehouse:
+        warehouse.ingest(make_run(batch_sizes=range(1, 13), iterations=5))
+    ours = next(folder.rglob("*.parquet"))
+    others = [folder / "mine/results.parquet", folder / "mine/main" / ours.parent.name / ours.name, ours.with_name("x")]
+    others.append(ours.with_name("ducklake-01a229bb-85e0-7697-9115-e522b2cfcf2e.parquet"))  # of another lake
+    for path in others:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ours, path)
+    for path in folder.rglob("*"):
+        os.utime(path, (time.time() - 3 * 86400,) * 2)
+    Warehouse.compact(place)
+    assert [path for path in others if not path.exists()] == []
+    with Warehouse.open(place, read_only=True) as warehouse:
+        assert counts(warehouse)["benchmark_runs"] == 1
+
+
+@needs_extension
 def test_a_writer_puts_nothing_where_the_lakes_data_folder_is_not(place, tmp_path, make_run):
     """As below the mount point of a share that is not mounted, where other machines would not find it."""
     folder, run = tmp_path / "share", make_run(batch_sizes=range(1, 13), iterations=5)
