@@ -396,8 +396,21 @@ class Drift:
     """Of the rank-sum test between the thirds, whose error allows for correlation inside a third."""
 
 
-def drift(values: Sequence[float]) -> Drift | None:
-    """The drift of a series. None below 9 samples, or if the median of the first third is 0."""
+LEAST_WITHOUT_TREND = 20.0
+"""Independent values that a third needs, its trend apart, for the trend not to count as correlation: in fewer, a
+correlation looks like a trend."""
+
+
+def _without_trend(values: Floats) -> Floats:
+    """The differences from the straight line of the least squares."""
+    at = np.arange(len(values)) - (len(values) - 1) / 2
+    rest: Floats = values - values.mean() - at * (at @ values) / (at @ at)
+    return rest
+
+
+def drift(values: Sequence[float], *, finds_trends: bool = False) -> Drift | None:
+    """The drift of a series. None below 9 samples, or if the median of the first third is 0. A steady trend is the
+    longest correlation inside the thirds, and hardly drifts beyond that, unless `finds_trends`."""
     third = len(values) // 3
     if third < 3:
         return None
@@ -407,6 +420,9 @@ def drift(values: Sequence[float]) -> Drift | None:
     if first <= 0:
         return None
     tau = max(autocorrelation_time(values[:third]), autocorrelation_time(values[-third:]))
+    if finds_trends:
+        own = max(autocorrelation_time(_without_trend(part).tolist()) for part in (parts[0], parts[2]))
+        tau = min(tau, own) if third >= LEAST_WITHOUT_TREND * own else tau
     ranks = _ranks(np.concatenate((parts[0], parts[2])))
     surplus = float(ranks[third:].sum()) - third * (2 * third + 1) / 2
     error = third * math.sqrt((2 * third + 1) / 12 * tau)

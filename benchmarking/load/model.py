@@ -180,7 +180,7 @@ class LoopLoad(ModelLoad):
             limits=self.limits,
             observed={launch: Observed(doubts=tuple(found)) for launch, found in doubts.items()},
             facts={
-                "arrival_seeds": [[self.traffic.seed, self.measured_levels, one.launch] for one in done],
+                "arrival_seeds": [[self.traffic.seed + one.launch, self.measured_levels] for one in done],
                 **({SLOTS: slots[0]} if slots else {}),
                 ACTIVITY: [dict(answer.window) for answer in answers.values()],
             },

@@ -241,19 +241,21 @@ def result_of(
 
 
 def _beyond(done: Sequence[Requests]) -> dict[str, str]:
-    """The percentiles in which requests count that had no answer when their time was over, and why they are unknown:
-    those of the other requests are too short. The median is of few enough requests only in invalid levels."""
-    late = [
+    """The percentiles in which requests count that got no answer, since they timed out, were refused or failed, and why
+    they are unknown: those of the other requests are too short. More than half fail only in invalid levels, whose
+    median is that of the others."""
+    failed = [
         first
         for requests in done
         for first, error in zip(requests.first_token_ms, requests.error, strict=True)
-        if error == "timed_out"
+        if error is not None
     ]
     found, total = dict[str, str](), sum(map(len, done))
-    for name, count in (("latency", len(late)), ("service_time", len(late)), ("time_to_first_token", late.count(None))):
+    for name in ("latency", "service_time", "time_to_first_token", "time_per_output_token"):
+        count = failed.count(None) if name == "time_to_first_token" else len(failed)
         for word, q in (*TAILS.items(), ("max", 1.0)):
             if q > 0.5 and count > (1 - q) * total + 1e-9:
-                why = f"{NOT_SUPPORTED}: {count} of {total} requests had not ended when their time (--timeout) was over"
+                why = f"{NOT_SUPPORTED}: {count} of {total} requests failed, so this time of theirs has no value"
                 found |= {f"{name}_{word}{end}_ms": why for end in ("", "_ci_low", "_ci_high")}
     return found
 
@@ -462,8 +464,8 @@ def about(
     found += [*_held_open(requests, series), *_other_input_length(requests, traffic)]
     if any(one.kind == "warming_up" for one in found):
         return found
-    may_slow = level.rate is None and traffic.arrivals != "trace" and traffic.most_turns == 1
-    return [*found, *_drifting(series, may_slow=may_slow)]
+    may_slow = level.rate is None and is_window_expected and traffic.most_turns == 1
+    return [*found, *_drifting(series, level.concurrency if may_slow else None)]
 
 
 def _chunks(requests: Requests) -> Sequence[Doubt]:
@@ -494,16 +496,19 @@ def _chunks(requests: Requests) -> Sequence[Doubt]:
     return found
 
 
-def _drifting(series: Series, *, may_slow: bool) -> Sequence[Doubt]:
+def _drifting(series: Series, in_flight: int | None) -> Sequence[Doubt]:
     """The doubt about requests that became faster or slower during the level, beyond the chance of correlated ones.
-    `may_slow`: slower ones are a doubt, too; in an open loop they are those of a queue, and later turns are longer."""
+    Slower ones are a doubt only where as many are `in_flight` all the time: in an open loop (None) they are those of a
+    queue, and later turns are longer. The first ones and the last ones share the server with fewer."""
     found = drift(series.latency)
-    if found is None or abs(found.relative_change) < DRIFT or abs(found.z) < DRIFT_Z:
+    if found is not None and found.relative_change <= -DRIFT and found.z <= -DRIFT_Z:
+        return (doubt("warming_up", relative_change=found.relative_change, z=found.z),)
+    if in_flight is None:
         return ()
-    if found.relative_change > 0 and not may_slow:
+    found = drift(series.latency[in_flight : len(series.latency) - in_flight], finds_trends=True)
+    if found is None or found.relative_change < DRIFT or found.z < DRIFT_Z:
         return ()
-    kind = "slowing_down" if found.relative_change > 0 else "warming_up"
-    return (doubt(kind, relative_change=found.relative_change, z=found.z),)
+    return (doubt("slowing_down", relative_change=found.relative_change, z=found.z),)
 
 
 def _held_open(requests: Requests, series: Series) -> Sequence[Doubt]:

@@ -206,7 +206,7 @@ class ServerLoad:
                 "server_cpu_list": _listed(server_cpus),
                 "server_metrics": dict[str, Json](metrics),
                 "activity": windows,
-                "arrival_seeds": [[self.traffic.seed, self.measured_levels, launch] for launch in range(len(done))],
+                "arrival_seeds": [[self.traffic.seed + launch, self.measured_levels] for launch in range(len(done))],
             },
             capacity_per_s=self.capacity_per_s,
             shares_processors=bool(set(generator_cpus or ()) & set(server_cpus or ())),

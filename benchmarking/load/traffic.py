@@ -237,8 +237,8 @@ class Traffic:
     """Combined with the seed for prompts only; traffic with different salts shares no prompts that a server may have
     cached."""
     repetition: int = 0
-    """Number of the repetition of a level, which has other prompts and arrivals than the first, and than those of any
-    other seed."""
+    """Number of the repetition of a level: its prompts are those of no other repetition, and of no other seed. Its
+    arrivals are those of the seed that is larger by this number."""
     look: int = 0
     """Number of the level, so that levels of the same rate have fresh arrivals; combined with the seed for arrivals
     only."""
@@ -340,7 +340,8 @@ class Traffic:
         Random times are those of a process that has this number of arrivals in number / rate seconds, so that the rate
         of a short level is the requested one: with 60 requests, that of an unconditional Poisson process is 10 % off in
         half of the cases."""
-        chance = random.Random(f"{self._seed} arrivals {rate}" + (f" level {self.look}" if self.look else ""))
+        seed = self.seed + self.repetition
+        chance = random.Random(f"{seed} arrivals {rate}" + (f" level {self.look}" if self.look else ""))
         if math.isinf(rate):
             return [0.0] * number
         gap_s = 1 / rate

@@ -1,6 +1,6 @@
 """Prints how well the statistics of load tests do on queues with a known answer: the tables of docs/load.md.
 
-    python -m tests.perf.load_statistics [find|saturation|window|intervals ...] [--trials N] [--queue TEXT]
+    python -m tests.perf.load_statistics [find|saturation|window|intervals|slowing ...] [--trials N] [--queue TEXT]
 
 Nothing is sent: simulated requests go to the product's own functions.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import heappop, heappush
 
 import numpy as np
@@ -255,12 +256,12 @@ def intervals(trials: int, only: str) -> Table:
 
 def _of_closed(service_s: Service, trials: int) -> list[str]:
     """The cells of a closed loop of 8 requests before 4 slots."""
-    long = _closed(service_s, 300_000, 5)
+    long = _latencies(_closed(service_s(np.random.default_rng(5)), 300_000))
     true = {word: float(np.quantile(long, share)) for word, share in SHARES.items()}
     seen = {column: [0, 0] for column in PRINTED}
     for number in sorted({number for _, number in PRINTED}):
         for trial in range(trials):
-            found, _ = tails("latency", _closed(service_s, number, 100 + trial))
+            found, _ = tails("latency", _latencies(_closed(service_s(np.random.default_rng(100 + trial)), number)))
             for word in (word for word, of in PRINTED if of == number):
                 ends = [found.get(f"latency_{word}_ci_{end}_ms") for end in ("low", "high")]
                 if None not in ends:
@@ -269,19 +270,59 @@ def _of_closed(service_s: Service, trials: int) -> list[str]:
     return [_covered(*seen[column], trials) for column in PRINTED]
 
 
-def _closed(service_s: Service, number: int, seed: int) -> list[float]:
-    """The latencies in ms, first come, first served."""
-    chance = np.random.default_rng(seed)
-    serve, waiting, slots = service_s(chance), [0.0] * 8, [0.0] * 4
-    latencies = []
+def slowing(trials: int, only: str) -> Table:
+    """Share of the levels with the doubt `slowing_down`: of servers that stay as fast as they are, and of such as take
+    these times as long at the end. Headings: requests, of which so many are in flight before so many slots."""
+    steady = {**STEADY, **{name.removeprefix("closed loop, "): service for name, service in CLOSED.items()}}
+    slower = {f"{factor:g} times slower, vary by {spread:.0%}": (factor, spread) for factor, spread in SLOWER}
+    rows = []
+    for name in (*steady, *slower):
+        if only not in name:
+            continue
+        factor, spread = slower.get(name, (1.0, 0.0))
+        cells = []
+        for in_flight, slots in LOOPS:
+            for number in LEVELS:
+                doubted = 0
+                for trial in range(trials):
+                    chance = np.random.default_rng([9, trial])
+                    if name in steady:
+                        serve = steady[name](chance)
+                    else:
+                        services = iter(0.02 * chance.lognormal(0, spread, number) * np.linspace(1, factor, number))
+                        serve = partial(_next, services)
+                    sent, ends = np.array(_closed(serve, number, in_flight, slots)).T
+                    level = Level(concurrency=in_flight, number=number)
+                    found = result_of(TRAFFIC, level, [requests_of(sent, ends, 1e6)]).doubts
+                    doubted += "slowing_down" in {one.kind for one in found}
+                cells.append(f"{doubted / trials:.0%}")
+        rows.append((name, *cells))
+    words = ("server", *(f"{n}: {in_flight}/{slots}" for in_flight, slots in LOOPS for n in LEVELS))
+    return Table(headings=words, rows=tuple(rows), numbers=tuple(range(1, len(words))))
+
+
+def _next(services: Iterator[float], _: float) -> float:
+    return float(next(services))
+
+
+def _closed(
+    serve: Callable[[float], float], number: int, in_flight: int = 8, slots: int = 4
+) -> list[tuple[float, float]]:
+    """When each request was sent and when it ended, first come, first served."""
+    waiting, free = [0.0] * in_flight, [0.0] * slots
+    found = []
     for _ in range(number):
         sent = heappop(waiting)
-        begins = max(sent, heappop(slots))
+        begins = max(sent, heappop(free))
         ends = begins + serve(begins)
-        heappush(slots, ends)
+        heappush(free, ends)
         heappush(waiting, ends)
-        latencies.append((ends - sent) * 1e3)
-    return latencies
+        found.append((sent, ends))
+    return found
+
+
+def _latencies(spans: Sequence[tuple[float, float]]) -> list[float]:
+    return [(ends - sent) * 1e3 for sent, ends in spans]
 
 
 def _exponential(chance: np.random.Generator) -> Callable[[float], float]:
@@ -326,6 +367,14 @@ CLOSED: dict[str, Service] = {
     "closed loop, slow 1/4 of 4 s": _episodes(4.0),
     "closed loop, slow 1/4 of 10 s": _episodes(10.0),
 }
+STEADY: dict[str, Service] = {
+    "vary by 2 %": lambda chance: lambda _: 0.02 * float(chance.lognormal(0, 0.02)),
+    "lognormal 1.0": lambda chance: lambda _: 0.02 * float(chance.lognormal(0, 1)),
+    "Pareto 2.5": lambda chance: lambda _: 0.012 * float(1 + chance.pareto(2.5)),
+}
+SLOWER = ((1.1, 0.02), (1.5, 0.02), (1.5, 0.3), (10, 0.02), (10, 0.3))
+LOOPS, LEVELS = ((1, 1), (8, 4), (16, 16), (32, 1)), (60, 300)
+"""Requests in flight and slots; requests of a level."""
 
 
 def _latency(serve: Serve, chance: np.random.Generator, starts: np.ndarray) -> np.ndarray:
@@ -342,6 +391,7 @@ TABLES: dict[str, tuple[Callable[[int, str], Table], int]] = {
     "saturation": (saturation, 200),
     "window": (window, 100),
     "intervals": (intervals, 60),
+    "slowing": (slowing, 200),
 }
 """Name -> table, and its number of trials."""
 

@@ -497,23 +497,30 @@ def test_a_closed_loop_in_which_requests_become_slower_has_a_doubt():
     assert "slowing_down" not in doubts(times)
     assert "slowing_down" in doubts(times * np.linspace(1, 2, 200))
     assert "slowing_down" not in doubts(times * np.linspace(1, 2, 200), turns), "later turns are longer"
+    steady = np.random.default_rng(2).normal(0.02, 0.0004, 200)
+    assert "slowing_down" in doubts(steady * np.linspace(1, 10, 200)), "nothing else varies"
+    assert "slowing_down" not in doubts(steady)
 
 
-def test_percentiles_in_which_requests_that_timed_out_would_count_are_unknown():
+def test_the_first_requests_of_a_closed_loop_which_wait_for_fewer_do_not_show_that_it_slows_down():
+    """32 before one slot: the first wait for 0, 1, ... others, all later ones for 31."""
+    ends = 0.02 * np.arange(1, 91)
+    starts = np.concatenate((np.zeros(32), ends[:-32]))
+    result = result_of(TRAFFIC, Level(concurrency=32, number=90), [requests_of(starts, ends, 1e6)])
+    assert "slowing_down" not in {one.kind for one in result.doubts}
+
+
+@pytest.mark.parametrize("error", ["timed_out", "http_429", "truncated"])
+def test_percentiles_in_which_requests_without_an_answer_would_count_are_unknown(error):
     starts = np.arange(1200) / 100
     found = requests_of(starts, starts + 0.1 + 0.01 * np.sin(starts * 50), 1e6)
-    late = [place % 150 == 149 for place in range(1200)]
-
-    def result(error):
-        errors = tuple(error if is_late else None for is_late in late)
-        return result_of(TRAFFIC, Level(rate=100.0, number=1200), [replace(found, error=errors)])
-
-    timed_out, refused = result("timed_out"), result("http_429")
-    unknown = {"latency_p999_ms", "latency_max_ms"}
-    assert not unknown & set(timed_out.metrics)
-    assert "8 of 1200 requests" in timed_out.missing["latency_max_ms"]
-    assert {"latency_p99_ms", "latency_median_ms"} <= set(timed_out.metrics)
-    assert unknown <= set(refused.metrics)
+    errors = tuple(error if place % 150 == 149 else None for place in range(1200))
+    level, unknown = Level(rate=100.0, number=1200), {"latency_p999_ms", "latency_max_ms"}
+    result = result_of(TRAFFIC, level, [replace(found, error=errors)])
+    assert not unknown & set(result.metrics)
+    assert "8 of 1200 requests failed" in result.missing["latency_max_ms"]
+    assert {"latency_p99_ms", "latency_median_ms"} <= set(result.metrics)
+    assert unknown <= set(result_of(TRAFFIC, level, [found]).metrics)
 
 
 def test_percentiles_have_intervals_only_where_the_series_is_much_longer_than_its_correlation():
@@ -575,7 +582,10 @@ def test_the_requests_of_all_repetitions_count_also_where_one_has_none_within_th
     assert result.metrics["requests_failed"] == (100 if fault == "failed" else 0)
     whole = result_of(TRAFFIC, level, [good], limits=limits).metrics
     assert result.metrics["goodput_requests_per_sec"] == pytest.approx(2 / 3 * whole["goodput_requests_per_sec"])
-    assert not whole.keys() - result.metrics.keys()
+    lost = whole.keys() - result.metrics.keys()
+    assert lost == {name for name in lost if "requests failed" in result.missing[name]}
+    assert bool(lost) is (fault == "failed"), "a third of the requests: percentiles above the median"
+    assert "latency_median_ms" in result.metrics
     of_failures = [one.evidence for one in result.doubts if one.kind == "failed_requests"]
     assert of_failures == [{"failed_share": pytest.approx(1 / 3), "http_429": 100}] * (fault == "failed")
     outcome = limits_outcome([result], "missed")

@@ -230,7 +230,7 @@ def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null
         sizes = [(one["tokens_in"], one["tokens_out"]) for one in warehouse.query(query).dicts()]
         assert sizes == [(4 + i % 3, 3) for i in range(12)]
         facts = {row["concurrency"]: json.loads(row["extra"])["load"] for row in warehouse.query(EXTRA).dicts()}
-        seeds = {"arrival_seeds": [[0, 1, 0]]}
+        seeds = {"arrival_seeds": [[0, 1]]}
         (idle,), (busy,) = (facts[concurrency].pop("activity") for concurrency in (2, 1))
         assert idle["elapsed_s"] > 0
         assert busy.get("run_queue_wait_share") is not None or "run_queue" in busy["missing"]
