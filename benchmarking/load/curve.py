@@ -31,6 +31,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, REQUEST_RATE, Json, Point, Result
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.words import FLAG, Outcome
+from benchmarking.load.connections import NO_SOCKET
 from benchmarking.load.generator import Level
 from benchmarking.load.load_statistics import Look, Posterior, look_of
 
@@ -139,7 +140,8 @@ def holds(result: Result) -> bool | None:
     """Whether a level holds the limits: it was measured and `meets` them. None if that is unknown, if something else
     than the server disturbed it, or if no request was sent, as to a server that did not start."""
     if result.status != "ok":
-        return False if any(map(len, result.requests)) else None
+        sent = (error for requests in result.requests for error in requests.error if error != NO_SOCKET)
+        return None if next(sent, NO_SOCKET) == NO_SOCKET else False
     return None if disturbances(result) else meets(result)
 
 

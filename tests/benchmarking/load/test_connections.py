@@ -25,6 +25,7 @@ from benchmarking.load.connections import (
     allow_connections,
     client_of,
 )
+from benchmarking.load.curve import holds
 from benchmarking.load.generator import Level, run_level
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic
@@ -359,6 +360,7 @@ def test_requests_for_which_no_file_or_port_is_left_are_no_fault_of_the_server(e
 
     found = asyncio.run(run())
     assert set(found.error) == {kind}
+    assert holds(result_of(TRAFFIC, LEVEL, [found])) is (None if kind == "no_socket" else False)
     some = replace(found, error=(None, *found.error[1:]), end_ms=found.intended_ms, sent_ms=found.intended_ms)
     doubts = {one.kind: one.evidence["requests"] for one in result_of(TRAFFIC, LEVEL, [some]).doubts if one.kind == NO}
     assert doubts == ({NO: 5} if kind == "no_socket" else {})
