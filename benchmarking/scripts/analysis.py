@@ -99,6 +99,8 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
         return replace(from_json(Analysis, answer, MODULE), request=request, log=log_text)
     if done.exit_code is None:
         why = f"it did not finish within {limit_s:g} s: raise --timeout"
+    elif done.exit_code == 0:
+        why = "it ended its process without Python's exit (os._exit), with what was found: use sys.exit"
     else:
         why = f"its process ended with exit code {done.exit_code}: {done.last_line or 'nothing on stderr'}"
     return Analysis(request=request, error=why, log=log_text)

@@ -1000,3 +1000,9 @@ def test_a_script_is_measured_with_as_many_threads_as_asked_for(tmp_path, capsys
     assert benchit.main(words) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["cell"]["num_threads"] == 1
+
+
+def test_a_script_that_ends_its_process_is_told_what_to_use(cache, tmp_path):
+    text = "import os, torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))\nos._exit(0)\n"
+    error = analyse(ScriptRequest(path=str(script_file(tmp_path, text)))).error
+    assert error.endswith("(os._exit), with what was found: use sys.exit")

@@ -79,7 +79,9 @@ def catalog_workload(entry: families.CatalogEntry) -> Workload:
 def _workload(model_id: str, source: Source, *, task: str | None, seed: int) -> Workload:
     if source.weights == "random":  # are not quantized
         config = {name: value for name, value in source.config.items() if name != quantized_weights.CONFIG}
-        source = replace(source, config=config)
+        note = None if len(config) == len(source.config) else "they are not quantized, unlike its configuration's"
+        reason = "; ".join(filter(None, (source.weights_reason, note))) or None
+        source = replace(source, config=config, weights_reason=reason)
     plugin = family_of(source.config, model_id)
     chosen_task = task_of(plugin, source.config, task, model_id)
     # A published count is that of the default task's class.

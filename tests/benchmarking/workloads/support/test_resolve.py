@@ -117,6 +117,13 @@ def test_revision_changes_with_the_size_of_the_weights_only(tmp_path):
     assert resolve(str(folder)).revision != first
 
 
+def test_random_weights_of_a_quantized_configuration_are_said_not_to_be(tmp_path):
+    quantized = {**TINY, "quantization_config": {"quant_method": "gptq", "bits": 4}}
+    folder, note = write_config(tmp_path / "m", quantized), "they are not quantized, unlike its configuration's"
+    assert resolve(str(folder)).weights_reason == f"{folder} has a configuration but no weights; {note}"
+    assert resolve(str(folder), weights="random").weights_reason == note
+
+
 def test_a_folder_without_weights_gets_random_ones_with_the_reason(tmp_path):
     folder = write_config(tmp_path / "m", TINY)
     workload = resolve(str(folder))
