@@ -88,6 +88,8 @@ HOMONYMS = {
     "benchmarking/sweep/plan/measuring_settings.py": {"bench": "the source of a workload"},
     "benchmarking/sweep/run/worker.py": {"bench": "a key of a workload's configuration"},
     "benchmarking/workloads/state_space.py": {"cuda": "torch's device"},
+    "benchmarking/workloads/support/given_modules.py": {"cpu": "torch's device"},
+    "benchmarking/workloads/support/script_runs.py": {"cpu": "torch's device"},
     "benchmarking/workloads/support/synthetic_inputs.py": {"vision": "a word in the keys of configurations"},
     "benchmarking/workloads/support/transformers_models.py": {"eager": "transformers' plain attention"},
     "db/commands/export_results.py": {"openvino": "a file format"},
