@@ -117,6 +117,10 @@ REFUSED = re.compile(
     re.MULTILINE,
 )
 """PostgreSQL's and its client's reasons why a connection is refused that another attempt does not change."""
+DENIED = re.compile(r'": ERROR: +((?:permission denied for|must be owner of) [^"\n]*)\s*$')
+"""PostgreSQL's reason, after the statement, why a user may not change something."""
+STATEMENT = re.compile(r'Failed to execute query ".*": (?=[A-Z]+:)', re.DOTALL)
+"""DuckLake's words for a failed statement, with all of its text: the rows that were to be stored."""
 INVALIDATED = ("database has been invalidated", "Attempted to access index 0 within vector of size 0")
 """Signs of errors after which DuckDB accepts no statements: DuckLake raises them if its server disappears in a
 commit."""
@@ -613,8 +617,13 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
             f"{path}: the server refuses the connection: {reason}: check the database, the user and its password "
             "(PGPASSWORD, ~/.pgpass or a service file); createdb makes a missing database"
         )
+    if denied := DENIED.search(text):
+        return StorageError(
+            f"{path}: the server refuses the change: {denied[1]}: use a user who may write, or GRANT it"
+        )
     if any(sign in text for sign in TRANSIENT):
-        return TransientError(f"{path}: {first_paragraph(parse_message(text).message)}")
+        message = STATEMENT.sub("Failed to execute a statement: ", parse_message(text).message)
+        return TransientError(f"{path}: {first_paragraph(message)}")
     if "not a valid DuckDB database" in text:
         return FormatError(f"{path}: not a DuckDB database: choose another path")
     if "newer version of DuckDB" in text:

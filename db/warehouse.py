@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarking.core import plugins
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import LockedError, StorageError, storage_errors
+from benchmarking.core.errors import LockedError, StorageError, UsageError, storage_errors
 from benchmarking.core.profiles import Profile
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Run
@@ -150,6 +150,8 @@ class Warehouse:
             return of_lake.repeated(lambda: cls._prepared(of_lake, read_only=False, create=create), is_opening=True)
         if name == MEMORY:
             return cls._of_file(name, name, WRITER, lock_timeout_s=lock_timeout_s)
+        if os.name != "nt" and "?" in (file := os.path.abspath(name)):  # it puts ".wal" before it
+            raise UsageError(f"{file}: DuckDB cannot write a file with ? in its path: choose another path, or move it")
         import_driver()
         import pyarrow  # noqa: F401 - before the turn: imports take longer than storing a run
 

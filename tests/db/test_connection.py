@@ -74,6 +74,15 @@ def test_commands_for_a_misplaced_file_are_quoted_for_a_shell(given, said):
     assert said in str(found.value)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows allows no such name")
+def test_a_database_is_not_written_at_a_path_with_a_question_mark(tmp_path):
+    folder = tmp_path / "what?"
+    folder.mkdir()
+    with pytest.raises(UsageError, match=r"DuckDB cannot write a file with \? in its path: choose another path"):
+        Warehouse.open(folder / "a.duckdb")
+    assert list(folder.iterdir()) == []
+
+
 def test_a_file_of_a_newer_duckdb_is_an_error_with_the_upgrade():
     text = (
         "IO Error: Trying to read a database file with version number 999, but we can only read versions between 64 "

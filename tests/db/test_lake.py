@@ -309,6 +309,22 @@ def test_only_a_refusal_that_lasts_is_told_from_a_server_that_is_away(said, reas
     assert reason is None or f"refuses the connection: {reason}: check" in str(error)
 
 
+FAILED_COMMIT = """TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction.
+Failed to flush changes into DuckLake: Failed to execute query "INSERT INTO "public".x VALUES ('a: ERROR: b
+
+c');": ERROR:  {}
+"""
+
+
+def test_a_failed_commit_is_told_without_its_rows_and_a_missing_right_is_not_tried_again():
+    error = connections.storage_error(FAILED_COMMIT.format("permission denied for table ducklake_snapshot"), "bench")
+    assert not isinstance(error, connections.TransientError)
+    assert str(error).startswith("bench: the server refuses the change: permission denied for table ducklake_snapshot:")
+    error = connections.storage_error(FAILED_COMMIT.format("deadlock detected"), "bench")
+    assert isinstance(error, connections.TransientError)
+    assert str(error).endswith("into DuckLake: Failed to execute a statement: ERROR: deadlock detected")
+
+
 def test_a_persistent_error_lists_the_attempts():
     def fail():
         raise connections.storage_error("Unable to connect to Postgres", "bench")
