@@ -75,6 +75,7 @@ COLUMNS = (
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "other_metrics"),
     *("time_to_first_token_p90_ms", "time_to_first_token_p99_ms", "time_per_output_token_p90_ms"),
     *("time_per_output_token_p99_ms", "latency_p90_ms", "latency_p95_ms", "latency_p99_ms"),
+    "iterations",
     DEVICES,
 )
 INVALID_KINDS = """(
@@ -415,9 +416,13 @@ def _level_at(
 
 
 def _why_unknown(row: Row, share: Share | None, demand: Demand) -> str:
-    if share is not None and (not share.unknown or share.met / share.n >= demand.share):
+    if share is None:
+        is_few, count = _is_of_few(row, demand), row["iterations"]
+    else:
+        is_few, count = not share.unknown or share.met / share.n >= demand.share, share.n
+    if is_few:
         needed = least_to_tell(demand.share)
-        return f"{share.n} requests do not tell {100 * demand.share:.4g} %: measure {needed} or more (--num-requests)"
+        return f"{count} requests do not tell {100 * demand.share:.4g} %: measure {needed} or more (--num-requests)"
     if share is not None and share.late:
         return f"{share.late} of {share.n} requests may have missed a limit only because they were sent late"
     if share is not None:
@@ -429,14 +434,20 @@ def _why_unknown(row: Row, share: Share | None, demand: Demand) -> str:
 
 def _percentiles_hold(row: Row, demand: Demand) -> bool | None:
     """Whether the lowest percentile that covers the share is within its limit, for every limit. None if one is unknown,
-    or if requests failed, which percentiles do not include."""
+    of too few requests, or if requests failed, which percentiles do not include."""
     percentile = next((one for one in PERCENTILES if one >= 100 * demand.share - 1e-9), None)
-    if percentile is None or _has_failures(row):
+    if percentile is None or _has_failures(row) or _is_of_few(row, demand):
         return None
     names = [(f"{COLUMN_OF[name]}_p{percentile}_ms", limit) for name, limit in demand.limits.items()]
     values = [(_percentile(row, name), limit) for name, limit in names]
     known = [(value, limit) for value, limit in values if value is not None]
     return None if len(known) < len(values) else all(value <= limit for value, limit in known)
+
+
+def _is_of_few(row: Row, demand: Demand) -> bool:
+    """Whether an imported load, whose iterations are its requests, had too few of them to tell."""
+    count = None if row["origin_definition"] is None else row["iterations"]
+    return count is not None and count < least_to_tell(demand.share)
 
 
 def _percentile(row: Row, name: str) -> float | None:

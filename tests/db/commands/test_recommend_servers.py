@@ -560,11 +560,11 @@ def test_a_percentile_that_only_an_import_states_is_used(empty_database, tmp_pat
     path = shutil.copy2(empty_database, tmp_path / "imports.duckdb")
     load = {
         "model_id": "m",
-        "num_prompts": 20,
-        "completed": 20,
+        "num_prompts": 200,
+        "completed": 200,
         "request_rate": 4.0,
         "request_throughput": 4.0,
-        "duration": 5.0,
+        "duration": 50.0,
         "total_input_tokens": 2000,
         "total_output_tokens": 2000,
         "p99_ttft_ms": 80.0,
@@ -707,6 +707,19 @@ def test_a_comparison_of_two_servers_begins_with_the_highest_rates_that_searches
     first = " ".join(capsys.readouterr().out.split()).partition("highest rate within the limits: A 4 requests/s")[2]
     assert words in first.partition("not judged")[0]
     assert "each search measured this at its own highest rate" in first
+
+
+@pytest.mark.parametrize(("completed", "code"), [(99, 3), (100, 0)])
+def test_a_stated_percentile_of_few_requests_tells_nothing_of_the_share(completed, code, tmp_path, capsys):
+    stated = json.loads(Path("tests/fixtures/imports/vllm_bench_serve/summary.json").read_text())[0]
+    number = {"num_prompts": completed, "completed": completed, "duration": completed / 2}
+    rates = {"max_concurrency": None, "request_rate": 2.0, "request_throughput": 2.0}
+    (tmp_path / "few.json").write_text(json.dumps({**stated, **number, **rates, "model_id": MODEL}))
+    database = ("--db-path", str(tmp_path / "b.duckdb"))
+    assert import_results.main([str(tmp_path / "few.json"), *database]) == 0
+    assert recommend.main([MODEL, "--request-rate", "1", "--ttft-ms", "100", *database]) == code
+    text = " ".join(capsys.readouterr().out.split())
+    assert ("99 requests do not tell 99 %: measure 100 or more" in text) == (code == 3)
 
 
 def test_the_price_is_of_all_devices_of_a_server_or_a_run(tmp_path, capsys):
