@@ -26,10 +26,11 @@ from urllib.parse import urlsplit
 
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import LockedError, StorageError
+from benchmarking.core.errors import FormatError, LockedError, StorageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.storage_paths import DATA_PATH, LakePlace
+from benchmarking.core.text import visible
 from db import migrate
 from db.connection import (
     FILE_FORMAT,
@@ -154,6 +155,10 @@ COMPACTING = (
 )
 """Without `ducklake_delete_orphaned_files`: it deletes every Parquet file below the data folder that this catalog does
 not name, also those of the user and of other lakes."""
+
+SCHEDULED = f"SELECT path, path_is_relative FROM {CATALOG}.ducklake_files_scheduled_for_deletion"
+OWN_FILE = re.compile(r"main/\w+/ducklake-[0-9a-f-]{36}(?:-delete)?\.parquet", re.ASCII)
+"""A file that a lake of ours has written, relative to its data folder."""
 
 T = TypeVar("T")
 
@@ -477,9 +482,16 @@ def copy_to_file(connection: DuckDB, target: Path) -> None:
 def compact(connection: DuckDB, lake: Lake) -> tuple[int, int]:
     """Write rows in the catalog into files, join small files, and delete files that are no longer needed.
 
-    Returns the bytes of the data files before and after. Snapshots newer than `SNAPSHOT_AGE` stay readable.
+    Returns the bytes of the data files before and after. Snapshots newer than `SNAPSHOT_AGE` stay readable. Raises
+    FormatError for a catalog, perhaps a stranger's, that has other files deleted.
     """
     with lake.turn(connection):
+        for path, is_relative in connection.execute(SCHEDULED).fetchall():
+            if not is_relative or OWN_FILE.fullmatch(path) is None:
+                raise FormatError(
+                    f"{lake.place.name}: not compacted, which would delete {visible(path)!r}: its catalog says so, but "
+                    "no lake has such a file"
+                )
         before, *_, after = (connection.execute(sql).fetchall() for sql in (DATA_BYTES, *COMPACTING, DATA_BYTES))
     return int(before[0][0]), int(after[0][0])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -558,11 +558,12 @@ def inspected(path: str | Path, *, lock_timeout_s: float) -> Iterator[Warehouse]
     """The warehouse in a file, read-only; a warehouse of an older version as an upgraded copy. Raises StorageError."""
     try:
         warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
-        with warehouse.cursor() as connection:
-            is_current = migrate.is_current(connection, str(path))
-        if not is_current:  # the views of another release, which readers do without
-            warehouse.close()
-            raise OutdatedError(str(path), migrate.latest_version())
+        with ExitStack() as if_refused:
+            if_refused.callback(warehouse.close)
+            with warehouse.cursor() as connection:
+                if not migrate.is_current(connection, str(path)):  # the views of another release: readers need none
+                    raise OutdatedError(str(path), migrate.latest_version())
+            if_refused.pop_all()
     except (OutdatedError, DamagedError) as error:
         if is_lake(path):
             raise

@@ -664,6 +664,32 @@ def test_compacting_deletes_no_files_that_the_lake_did_not_write(place, tmp_path
 
 
 @needs_extension
+@pytest.mark.parametrize(
+    ("path", "is_relative"),
+    [
+        ("thesis.txt", True),
+        ("main/series/../../thesis.txt", True),
+        ("{folder}/main/series/ducklake-01a229bb-85e0-7697-9115-e522b2cfcf2e.parquet", False),
+    ],
+)
+def test_a_catalog_that_has_other_files_deleted_is_not_compacted(place, path, is_relative, tmp_path, capsys):
+    """As a stranger's, which also names the data folder."""
+    Warehouse.open(place).close()
+    folder = tmp_path / "own.ducklake.files"
+    kept = folder / path.format(folder=folder)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("mine")
+    with duckdb.connect(place.removeprefix("ducklake:")) as catalog:
+        catalog.execute(
+            "INSERT INTO ducklake_files_scheduled_for_deletion VALUES (99, ?, ?, '2026-01-01 00:00:00+00')",
+            [path.format(folder=folder), is_relative],
+        )
+    assert setup_benchmark_db.main(["--compact", "--db-path", place]) == 1
+    assert kept.exists()
+    assert "not compacted, which would delete" in capsys.readouterr().err
+
+
+@needs_extension
 def test_a_writer_puts_nothing_where_the_lakes_data_folder_is_not(place, tmp_path, make_run):
     """As below the mount point of a share that is not mounted, where other machines would not find it."""
     folder, run = tmp_path / "share", make_run(batch_sizes=range(1, 13), iterations=5)

@@ -11,7 +11,7 @@ from benchmarking.core.records import dumps
 from db.ingestion import run_files
 from db.setup_benchmark_db import main
 from db.upkeep.merging import rebuild
-from db.upkeep.verify import damage, verify
+from db.upkeep.verify import damage, inspected, verify
 from db.warehouse import Warehouse
 from tests.helpers.databases import leave_log
 
@@ -140,7 +140,7 @@ def test_the_index_of_a_key_is_checked_too(stored):
             continue
         flip(stored, start + 900)
         try:
-            with Warehouse.open(stored, read_only=True) as warehouse:
+            with inspected(stored, lock_timeout_s=1) as warehouse:
                 findings = list(damage(warehouse))
         except FormatError:
             findings = ["cannot be opened"]
