@@ -40,6 +40,7 @@ from benchmarking.core.records import (
 from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import tail_quantile
 from benchmarking.core.text import visible
+from benchmarking.core.untrusted.input_files import MAX_DEPTH, MAX_DIGITS, parse_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -447,8 +448,27 @@ OBJECT_COLUMNS = frozenset(column for columns in OBJECTS.values() for column in 
 LIST_COLUMN = "loads"
 """One that holds a list."""
 MOST_SHOWN = 60
-MOST_DEPTH, MOST_DIGITS = 900, 4300
-"""Levels and digits of JSON that Python reads at most: about, and by its default."""
+NOT_OURS = rf"(?i)\d{{{MAX_DIGITS + 1}}}|,\s*[\]}}]|(?:^|[:\[,])\s*-?(?:nan|inf|[\d.]+e\+?\d{{3}})"
+"""Occurs in JSON that DuckDB accepts and a run file may not have: long or infinite numbers, a comma before the end. It
+may also be in a text."""
+
+
+def json_problem(text: str) -> str:
+    """Why a stored JSON text is not one of this program, whose limits are those of run files; empty for one that is."""
+    try:
+        to_json(parse_json(text.encode(), "JSON"))
+    except FormatError as error:
+        return str(error).removeprefix("JSON: ")
+    return ""
+
+
+def is_command_line(text: str) -> bool:
+    """Whether a shell could read it."""
+    try:
+        shlex.split(text)
+    except ValueError:
+        return False
+    return True
 
 
 class Table:
@@ -471,6 +491,10 @@ class Table:
         """Of the texts that do not look as ours at once, each is parsed."""
         import pyarrow.compute as pc
 
+        is_deep = pc.greater(pc.count_substring_regex(column, r"[\[{]"), MAX_DEPTH)
+        for text in column.filter(pc.or_(is_deep, pc.match_substring_regex(column, NOT_OURS))).to_pylist():
+            if problem := json_problem(text):
+                raise self._not_ours(f"{name}: found {visible(text[:MOST_SHOWN])} ({problem})")
         if name not in OBJECT_COLUMNS and name != LIST_COLUMN:
             return
         kind, beginning = (list, "[") if name == LIST_COLUMN else (dict, "{")
@@ -483,15 +507,8 @@ class Table:
         if numbers:
             is_other = pc.match_substring_regex(column, rf'"({"|".join(numbers)})":\s*[^-\d\s]')
             begins = pc.and_(begins, pc.invert(is_other))
-        opened = pc.add(pc.count_substring(column, "["), pc.count_substring(column, "{"))
-        begins = pc.and_(begins, pc.less(opened, MOST_DEPTH))
-        is_short = pc.less(pc.binary_length(column), MOST_DIGITS)
-        begins = pc.and_(begins, pc.or_(is_short, pc.invert(pc.match_substring_regex(column, r"[:\[,]\s*-?\d{1000}"))))
         for text in column.filter(pc.invert(begins)).to_pylist():  # without those that are NULL
-            try:
-                value: Any = json.loads(text)
-            except (RecursionError, ValueError):  # deeper, or a longer number, than Python reads
-                value = None
+            value: Any = json.loads(text)
             is_ours = isinstance(value, kind)
             if is_ours and name == "axes":
                 is_ours = all(isinstance(one, str | int | float) for one in value.values())
@@ -514,10 +531,8 @@ class Table:
             and pc.any(pc.match_substring_regex(column, r"['\"\\]")).as_py()
         ):
             for text in column.unique().drop_null().to_pylist():
-                try:
-                    shlex.split(text)
-                except ValueError:
-                    raise self._not_ours(f"{name}: found {visible(text[:MOST_SHOWN])}") from None
+                if not is_command_line(text):
+                    raise self._not_ours(f"{name}: found {visible(text[:MOST_SHOWN])}")
 
     def _not_ours(self, found: str) -> FormatError:
         return FormatError(

@@ -16,6 +16,7 @@ from db.commands import check, compare, export_results, history, recommend, show
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from visualize import visualize_benchmarks
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,), "launches": 1, "iterations": 3}
 HOSTILE = {
@@ -278,6 +279,11 @@ def test_a_non_run_file_is_reported_and_the_others_are_loaded(tmp_path, make_run
         ("benchmark_runs", "settings", "[" * 5000 + "]" * 5000),
         ("benchmark_runs", "settings", '{"a":' + "[" * 5000 + "]" * 5000 + "}"),
         ("benchmark_runs", "settings", '{"a":' + "9" * 10_000 + "}"),
+        ("benchmark_runs", "settings", '{"a":' + "[" * 400 + "]" * 400 + "}"),
+        ("benchmark_runs", "settings", '{"a":1,}'),
+        ("benchmark_runs", "settings", '{"a":1e400}'),
+        ("benchmark_runs", "settings", '{"a":nan}'),
+        ("benchmark_results", "extra", '{"doubts":[{"a":-Infinity}]}'),
     ],
     ids=lambda value: value[:30],
 )
@@ -305,18 +311,20 @@ def test_json_of_another_program_in_a_file_is_one_line(tmp_path, make_run, capsy
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "found", "is_drawn"),
     [
-        ("benchmark_runs SET started_at = 'infinity'", "found a time outside of the years 1 to 9999"),
-        ("benchmark_runs SET command = 'it''s'", "command: found it's"),
-        ("benchmark_results SET doubts = [NULL]", "doubts: found a list with NULL"),
-        ("benchmark_results SET latency_median_ms = 1.7e308 WHERE batch_size = 1", None),
-        ("benchmark_results SET throughput_samples_per_sec = -1", None),
-        ("benchmark_results SET throughput_samples_per_sec = 5e-324", None),
+        ("benchmark_runs SET started_at = 'infinity'", "found a time outside of the years 1 to 9999", True),
+        ("benchmark_runs SET command = 'it''s'", "command: found it's", True),
+        ("benchmark_results SET doubts = [NULL]", "doubts: found a list with NULL", True),
+        ("benchmark_results SET latency_median_ms = 1.7e308 WHERE batch_size = 1", None, False),
+        ("benchmark_results SET latency_median_ms = -5", None, False),
+        ("raw_benchmark_data SET median = 'infinity', mean = 1.7e308", None, True),
+        ("benchmark_results SET throughput_samples_per_sec = -1", None, False),
+        ("benchmark_results SET throughput_samples_per_sec = 5e-324", None, True),
     ],
     ids=lambda value: str(value)[:50],
 )
-def test_values_of_another_program_end_no_command_with_a_traceback(tmp_path, make_run, capsys, change, found):
+def test_values_of_another_program_end_no_command_with_a_traceback(tmp_path, make_run, capsys, change, found, is_drawn):
     path = tmp_path / "changed.duckdb"
     with Warehouse.open(path) as warehouse:
         warehouse.ingest_all([make_run() for _ in range(3)])
@@ -331,3 +339,8 @@ def test_values_of_another_program_end_no_command_with_a_traceback(tmp_path, mak
         command.main([*arguments.get(command, []), "--db-path", str(path)])
         lines += [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
     assert found is None or any(found in line for line in lines)
+    with Warehouse.open(path, read_only=True) as warehouse:
+        assert found is None or {fault.kind for fault in verify(warehouse)} == {"value"}
+    assert visualize_benchmarks.main(["--db-path", str(path), "--output-dir", str(tmp_path / "charts")]) in (0, 1)
+    lines = capsys.readouterr().err.splitlines()
+    assert is_drawn == (not any("no run has the value" in line for line in lines))

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
+from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import LIMIT_WORDS, SLO_SHARE
 from benchmarking.core.metrics import MS_PER_S, PEAK_MEMORY
-from benchmarking.core.records import LOOP
+from benchmarking.core.records import LOOP, NUMBER_RANGE
 from benchmarking.core.text import counted
 from visualize.drawing.figure import Figure, NotDrawn
 
@@ -103,9 +104,14 @@ class ChartPlugin:
         """  # noqa: S608 - constants of the charts; values are bound
 
     def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
-        """The rows for `draw`: those of the query, with only the intervals that may be drawn."""
+        """The rows for `draw`: those of the query, with only the intervals that may be drawn. Raises FormatError for a
+        value that no run has: another program wrote it."""
         sql = self.statement(selection)
         rows = [drawable(row) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
+        for row in rows:
+            value = row.get("value")
+            if isinstance(value, float) and (abs(value) > NUMBER_RANGE.most or (value < 0 and not self.has_metric)):
+                raise FormatError(f"{warehouse.path}: result {row['result_id']}: no run has the value {value:g}")
         if self.newest != "latest":
             rows = with_newer(warehouse, rows)
         if not self.is_judged:

@@ -44,7 +44,7 @@ import numpy as np
 from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
-from benchmarking.core.records import canonical_hash
+from benchmarking.core.records import NUMBER_RANGE, canonical_hash
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
 from benchmarking.core.verdicts.judging import MIN_SESSIONS, SessionScatter
 from db.analysis.compare.matching import Keys, Measured, keys_of
@@ -374,7 +374,8 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
         for result_id, launch, value in zip(
             *table.select(["result_id", "launch", "value"]).to_pydict().values(), strict=True
         ):
-            values.setdefault(result_id, {})[launch] = value / divisor
+            if value is not None and NUMBER_RANGE.holds(value):  # others are of another program
+                values.setdefault(result_id, {})[launch] = value / divisor
     return values
 
 
