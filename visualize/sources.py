@@ -15,7 +15,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError, StorageError,
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.suggestions import meant_by
 from benchmarking.core.text import first_few
-from benchmarking.core.untrusted.redaction import redacted_path
+from benchmarking.core.untrusted.redaction import redacted_folder, redacted_path
 from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
 from db.connection import MEMORY, quoted
@@ -94,7 +94,7 @@ def checked(source: Source, selection: Selection) -> Selection:
     """The selection, with the model as it is stored: a path without the user's home folder. Raises UsageError for an
     unknown name, listing similar and existing names."""
     if selection.model_id is not None:
-        models, stored = _values(source.warehouse, "model_id"), redacted_path(selection.model_id)
+        models, stored = _values(source.warehouse, "model_id"), redacted_folder(selection.model_id)
         if selection.model_id not in models and stored in models:
             selection = replace(selection, model_id=stored)
     for column in NAMED:
@@ -123,7 +123,7 @@ def chosen(source: Source, selection: Selection, words: Words) -> Selection:
         return selection
     known = _values(source.warehouse, "model_id")
     for name in words.models:
-        if not {name, redacted_path(name)} & {*known}:
+        if not {name, redacted_path(name), redacted_folder(name)} & {*known}:
             raise UsageError(_unknown("model_id", name, known, source.name))
     sql = f"SELECT result_id FROM all_results WHERE {words.condition}"  # noqa: S608 - values are bound
     ids = tuple(str(row["result_id"]) for row in source.warehouse.query(sql, list(words.values)).dicts())

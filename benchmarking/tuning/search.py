@@ -29,7 +29,7 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Point, Result, Run
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import counted
-from benchmarking.core.untrusted.redaction import redacted_path
+from benchmarking.core.untrusted.redaction import redacted_folder
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE, random_order
 from benchmarking.measure.aggregate import summarise
 from benchmarking.measure.context import Settings
@@ -265,10 +265,10 @@ class Search:
     def resume(self) -> None:
         """Take over the newest interrupted search of this model in the folder. Raises UsageError if there is none, or
         if it had another space, and LockedError if another process continues it."""
-        model_id = redacted_path(self.space.candidates[0].plan.cell.workload.model_id)
+        model_id = redacted_folder(self.space.candidates[0].plan.cell.workload.model_id)
         found: dict[str, list[tuple[PartialRun, CellPlan]]] = {}
         for file, plan in spool.readable(spool.unfinished(self.folder), lambda error: note(str(error))):
-            if TAG in plan.provenance.tags and plan.cell.workload.model_id == model_id:
+            if TAG in plan.provenance.tags and redacted_folder(plan.cell.workload.model_id) == model_id:
                 found.setdefault(plan.session_id, []).append((file, plan))
         if not found:
             raise UsageError(f"--resume: no interrupted search of {model_id} in {self.folder}")

@@ -46,7 +46,7 @@ from benchmarking.core.metrics import (
 from benchmarking.core.provenance import naive_now, naive_utc
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.suggestions import SIMILAR, meant_by, named_by, nearest
-from benchmarking.core.untrusted.redaction import readable, redacted_path
+from benchmarking.core.untrusted.redaction import readable, redacted_folder, redacted_path
 from db.connection import literal
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def _part(word: str) -> Selection:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
         return _of_column(word, column, f"({condition})", tuple(values), named=column)
     if column == "model_id":  # the path of a folder is stored in another form
-        stored = list(dict.fromkeys([*values, *map(redacted_path, values)]))
+        stored = list(dict.fromkeys([*values, *map(redacted_path, values), *map(redacted_folder, values)]))
         return replace(
             _membership(word, column, stored, named=column), stated=tuple((field, value) for value in values)
         )
@@ -329,7 +329,7 @@ def unstored(warehouse: Warehouse, *selections: Selection) -> str:
     texts, runtimes = list[str](), plugins.names(plugins.RUNTIMES)
     for field, name in dict.fromkeys(pair for selection in selections for pair in selection.stated):
         known = _stored_names(warehouse, field)
-        if {name, redacted_path(name)} & {*known} or (field == "model" and not known):
+        if {name, redacted_path(name), redacted_folder(name)} & {*known} or (field == "model" and not known):
             continue
         if field == "runtime" and name not in runtimes and (meant := meant_by(name, runtimes)):
             texts.append(f"; runtime={name}: did you mean runtime={' or '.join(meant)}?")

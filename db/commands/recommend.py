@@ -34,7 +34,7 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, parse_limits
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
-from benchmarking.core.untrusted.redaction import redacted_path
+from benchmarking.core.untrusted.redaction import redacted_folder, redacted_path
 from db.analysis.selection import Selection
 from db.commands.arguments import (
     SELECTION,
@@ -318,7 +318,7 @@ def _models(arguments: argparse.Namespace, warehouse: Warehouse) -> tuple[str, .
     if not known:
         note(f"{NAME}: not enough data: {arguments.db_path} has no results")
         return ()
-    name = found_name(by_name, arguments.model_id)
+    name = found_name(by_name, arguments.model_id) or found_name(by_name, redacted_folder(arguments.model_id))
     if name is None and arguments.model_id in catalog_names():  # of the built-in catalog, which any machine can measure
         how = f"benchhouse run {shlex.quote(arguments.model_id)} --save"
         note(f"{NAME}: not enough data: no result of {arguments.model_id} is stored: measure it with {how}")

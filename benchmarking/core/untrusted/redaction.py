@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
+from pathlib import PurePath
 from typing import IO, Any, TypeVar
 from urllib.parse import unquote
 
@@ -310,6 +311,14 @@ def to_home(text: str) -> str:
 def redacted_path(text: str) -> str:
     """The name or path of a folder as it is stored: with `~`, and with `\\xff` for each byte that is not UTF-8."""
     return readable(from_home(text))
+
+
+def redacted_folder(text: str) -> str:
+    """The name or path of a model's folder or file as it is stored: without "./" at its beginning and "/" at its end,
+    so that one folder is one model."""
+    path = PurePath(text)
+    plain = str(path) if "\\" in text else path.as_posix()
+    return redacted_path(f".{os.sep}{plain}" if plain.startswith("-") else plain)
 
 
 def readable(text: str) -> str:

@@ -42,7 +42,7 @@ from benchmarking.core.storage_paths import check_database, check_folder, databa
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import wrapped
-from benchmarking.core.untrusted.redaction import redacted, redacted_path, redacted_record
+from benchmarking.core.untrusted.redaction import redacted, redacted_folder, redacted_record
 from benchmarking.core.verdicts.words import EXIT_GATE_FAILED
 from benchmarking.sweep.plan.plan import CellPlan, check_loaded_plan, code_flags, points_by_reason
 from benchmarking.sweep.run import spool
@@ -173,11 +173,11 @@ def unfinished(
     from benchmarking.sweep.run.supervisor import check_location
 
     errors: list[BenchhouseError] = []
-    of_model = None if model_id is None else redacted_path(model_id)
+    of_model = None if model_id is None else redacted_folder(model_id)
     files = [
         file
         for file, plan in spool.readable(spool.unfinished(output_dir), errors.append)
-        if of_model in (None, redacted_path(plan.cell.workload.model_id))  # which is read with the home folder
+        if of_model in (None, redacted_folder(plan.cell.workload.model_id))  # which is read with the home folder
     ]
     with spool.held(files) as left:
         if errors and not left:

@@ -23,7 +23,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import open_regular, read_json
-from benchmarking.core.untrusted.redaction import redacted_path
+from benchmarking.core.untrusted.redaction import redacted_folder
 from benchmarking.workloads.support.configuration import check_files
 from benchmarking.workloads.support.engine_folder import (
     GENAI_CONFIG,
@@ -312,7 +312,7 @@ def engine_workload(model_id: str, path: Path, kind: EngineFormat, *, task: str 
     plugin = family_of(config, model_id)
     count, vocabulary = config.get("parameter_count"), config.get("vocab_size")
     return Workload(
-        model_id=redacted_path(model_id),
+        model_id=redacted_folder(model_id),
         family=plugin.name,
         task=task_of(plugin, config, task, model_id),
         source="file",

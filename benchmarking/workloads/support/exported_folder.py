@@ -23,7 +23,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.model_contracts import BundleKind, Recipe
 from benchmarking.core.records import Json, Point, Precision, WeightsChoice, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import read_json
-from benchmarking.core.untrusted.redaction import redacted_path
+from benchmarking.core.untrusted.redaction import redacted_folder
 from benchmarking.graphs.bundle import MANIFEST, MAX_MANIFEST_BYTES, Bundle, Exported, ExportedFile, read_bundle
 from benchmarking.workloads.support import graph_contents, graph_file
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, read_config
@@ -96,7 +96,7 @@ def exported_workload(
         config = {**config, FORMAT: exported.format, EXPORTED: facts}
         vocab_size = config.get("vocab_size")
         workload = Workload(
-            model_id=redacted_path(model_id),
+            model_id=redacted_folder(model_id),
             family=plugin.name,
             task=task_of(plugin, config, exported.task, exported.model_id),
             source="file",

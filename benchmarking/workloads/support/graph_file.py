@@ -32,7 +32,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.model_contracts import Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Precision, Scalar, Workload, canonical_hash
-from benchmarking.core.untrusted.redaction import redacted_path
+from benchmarking.core.untrusted.redaction import redacted_folder
 from benchmarking.workloads.support.graph_contents import (
     ARRAYS,
     MODULE,
@@ -381,7 +381,7 @@ def graph_file_workload(
     config = with_choices(config, choices, model_id)
     count = config.get("parameter_count")
     return Workload(
-        model_id=redacted_path(model_id),
+        model_id=redacted_folder(model_id),
         family=None,
         task=TASK,
         source="file",

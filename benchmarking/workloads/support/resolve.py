@@ -19,7 +19,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
-from benchmarking.core.untrusted.redaction import redacted_path
+from benchmarking.core.untrusted.redaction import redacted_folder
 from benchmarking.workloads.support import families, hub, quantized_weights
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, model_folder, read_config
 from benchmarking.workloads.support.engine_file import engine_format_of, engine_workload
@@ -88,7 +88,7 @@ def _workload(model_id: str, source: Source, *, task: str | None, seed: int) -> 
     entry = source.entry if chosen_task == plugin.tasks_of(source.config)[0] else None
     vocab_size = source.config.get("vocab_size")
     return Workload(
-        model_id=redacted_path(model_id) if source.kind == "local" else model_id,
+        model_id=redacted_folder(model_id) if source.kind == "local" else model_id,
         family=plugin.name,
         task=chosen_task,
         source=source.kind,

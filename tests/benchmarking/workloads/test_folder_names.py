@@ -12,6 +12,7 @@ import pytest
 from benchmarking import cli
 from benchmarking.core.untrusted.redaction import expanded, redacted, redacted_path
 from benchmarking.run_hardware_benchmark import main
+from benchmarking.workloads.support.resolve import resolve
 
 pytestmark = pytest.mark.forked_children
 
@@ -62,6 +63,21 @@ def test_a_folder_whose_name_is_not_utf_8_is_measured_and_stored_under_a_readabl
         assert len(json.loads(capsys.readouterr().out)) >= 1
         assert cli.main(["recommend", name]) in (0, 3)
         assert "model-\\xff\\xfe" in "".join(capsys.readouterr())
+
+
+def test_one_folder_is_one_model_with_and_without_a_slash_or_a_dot(tmp_path, save_tiny, capsys):
+    save_tiny(tmp_path / "gg" / "net")
+    save_tiny(tmp_path / "-net")
+    spellings = ["gg/net", "gg/net/", "./gg/net", ".//gg/./net//"]
+    assert {resolve(name).model_id for name in spellings} == {"gg/net"}
+    assert [resolve(f"./-net{end}").model_id for end in ("", "/")] == ["./-net", "./-net"]
+    assert main(["--model-id", "./gg/net/", "--device", "null", *ASKED]) == 0
+    assert stored_models(capsys) == ["gg/net"]
+    for name in spellings:
+        assert cli.main(["history", f"model={name}", "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)) == 1
+        assert cli.main(["recommend", name]) in (0, 3)
+        assert "gg/net" in "".join(capsys.readouterr())
 
 
 def test_a_run_of_such_a_folder_continues_from_its_partial_file(tmp_path):
