@@ -396,9 +396,9 @@ class Drift:
     """Of the rank-sum test between the thirds, whose error allows for correlation inside a third."""
 
 
-LEAST_WITHOUT_TREND = 20.0
-"""Independent values that a third needs, its trend apart, for the trend not to count as correlation: in fewer, a
-correlation looks like a trend."""
+TREND_PARTS = 6
+"""Equal parts of a series with a trend, of which each has a higher median than the one before, or each a lower one:
+by chance one in 360 of independent values."""
 
 
 def _without_trend(values: Floats) -> Floats:
@@ -420,9 +420,9 @@ def drift(values: Sequence[float], *, finds_trends: bool = False) -> Drift | Non
     if first <= 0:
         return None
     tau = max(autocorrelation_time(values[:third]), autocorrelation_time(values[-third:]))
-    if finds_trends:
-        own = max(autocorrelation_time(_without_trend(part).tolist()) for part in (parts[0], parts[2]))
-        tau = min(tau, own) if third >= LEAST_WITHOUT_TREND * own else tau
+    steps = np.diff([np.median(part) for part in np.array_split(x, TREND_PARTS)])
+    if finds_trends and (np.all(steps > 0) or np.all(steps < 0)):
+        tau = min(tau, max(autocorrelation_time(_without_trend(part).tolist()) for part in (parts[0], parts[2])))
     ranks = _ranks(np.concatenate((parts[0], parts[2])))
     surplus = float(ranks[third:].sum()) - third * (2 * third + 1) / 2
     error = third * math.sqrt((2 * third + 1) / 12 * tau)

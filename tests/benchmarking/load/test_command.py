@@ -26,7 +26,7 @@ from benchmarking.core.records import REQUEST_RATE, Readings, dumps
 from benchmarking.core.terminal import Page
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.load import curve, load_table, server_load
+from benchmarking.load import curve, load_table, results, server_load
 from benchmarking.load.connections import Target
 from benchmarking.load.observer import scraped
 from benchmarking.load.traffic import why_unknown
@@ -102,6 +102,7 @@ def stored(tmp_path_factory):
         patch.setattr(curve, "WIDEST", inf)  # what is stored is tested here, not how much so few requests can tell
         patch.setattr(load_doubts, "MAX_LATENESS_SHARE", 1e6)  # the server is in this process, and delays the generator
         patch.setattr(load_doubts, "MIN_ACHIEVED_SHARE", 0.0)
+        patch.setattr(results, "TOGETHER_MS", 0.0)  # and what it sends may arrive together
         assert load_server.main(again) == 0
     return code, said[0], folder, said[-1]
 

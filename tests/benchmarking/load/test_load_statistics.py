@@ -499,6 +499,10 @@ def test_a_closed_loop_in_which_requests_become_slower_has_a_doubt():
     assert "slowing_down" not in doubts(times * np.linspace(1, 2, 200), turns), "later turns are longer"
     steady = np.random.default_rng(2).normal(0.02, 0.0004, 200)
     assert "slowing_down" in doubts(steady * np.linspace(1, 10, 200)), "nothing else varies"
+    assert "slowing_down" in doubts(steady[:60] * np.linspace(1, 1.5, 60))
+    busy = steady * np.repeat(np.random.default_rng(3).lognormal(0, 0.3, 20), 10)  # neighbours correlate
+    assert "slowing_down" in doubts(busy * np.linspace(1, 10, 200))
+    assert "slowing_down" not in doubts(busy)
     assert "slowing_down" not in doubts(steady)
 
 
