@@ -185,6 +185,8 @@ class _Reply:
         if not self.is_whole:
             if self._begin:
                 raise RequestError("no_stream", f"the response is no stream of events: {_start(self._begin)}")
+            if self._finished_s is None and self._held:
+                raise RequestError("wrong_json", f"no JSON until the stream ended: {_start(self._held[0])}")
             if self._finished_s is None:
                 raise RequestError("truncated", "the stream ended without [DONE] or a reason for finishing")
             self.sent.end_s = self._finished_s

@@ -328,6 +328,14 @@ def test_an_event_of_several_lines_that_is_no_json_fails():
     assert raised.value.kind == "wrong_json"
 
 
+def test_an_event_that_is_no_json_and_has_no_empty_line_behind_it_fails():
+    reply = _Reply(Sent(0.0), 8, keeps_text=False)
+    reply(b'data: {"choices": [{"text": "a"}]}\ndata: {"choic\ndata: [DONE]\n', 1.0)
+    with pytest.raises(RequestError, match=r'no JSON until the stream ended: .*"choic') as raised:
+        reply.check()
+    assert raised.value.kind == "wrong_json"
+
+
 @pytest.mark.parametrize("stated", [0, 1])
 def test_a_count_of_fewer_tokens_than_chunks_is_none(stated):
     pieces = [{"choices": [{"text": "a"}]}, {"choices": [{"text": ""}]}, {"choices": [{"text": "b"}]}]
