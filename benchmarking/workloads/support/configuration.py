@@ -174,7 +174,11 @@ def _check_files(folder: Path, roots: Sequence[Path]) -> None:
 
 def is_inside(path: Path, roots: Sequence[Path]) -> bool:
     """Whether a path leads, through any links, into one of the folders."""
-    return any(path.resolve().is_relative_to(root) for root in roots)
+    try:
+        place = path.resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+    return any(place.is_relative_to(root) for root in roots)
 
 
 def _named_files(settings: Path) -> Iterator[tuple[str, Path]]:
@@ -184,9 +188,10 @@ def _named_files(settings: Path) -> Iterator[tuple[str, Path]]:
         if key in FILES_IN_FOLDER or key in FILES_ANYWHERE or is_path:
             words = value.split() if key == "mecab_option" and isinstance(value, str) else value
             for name in words if isinstance(words, list) else [words]:
-                path = Path(settings.parent if key in FILES_IN_FOLDER else "", name) if isinstance(name, str) else None
-                if path is not None and os.path.lexists(path):
-                    yield key, path
+                if isinstance(name, str) and name:  # an empty text names none
+                    path = Path(settings.parent if key in FILES_IN_FOLDER else "", name)
+                    if os.path.lexists(path):
+                        yield key, path
 
 
 def _entries(settings: Json) -> Iterator[tuple[str, Json]]:

@@ -364,6 +364,12 @@ def test_a_pipe_that_settings_name_is_refused_and_never_opened(folder):
     assert "which is not a regular file" in refusal(folder)
 
 
+def test_links_in_a_circle_that_settings_name_are_refused(folder, tmp_path):
+    (tmp_path / "circle").symlink_to("circle")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"vocab_file": str(tmp_path / "circle")}))
+    assert "vocab_file names a file outside the model's folder" in refusal(folder)
+
+
 def test_settings_of_published_folders_are_accepted(folder):
     """Published settings name files of the machine on which they were saved, which transformers does not read."""
     old = {
@@ -371,6 +377,8 @@ def test_settings_of_published_folders_are_accepted(folder):
         "name_or_path": "/usr",
         "vocab_file": None,
         "merges_file": "/root/no/m.txt",
+        "model_file": "",
+        "init_inputs": [""],
     }
     settings = {**old, "fast_tokenizer_files": ["tokenizer.json"], "eos_token": "/", "sp_model_kwargs": {}}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
