@@ -455,6 +455,8 @@ def pipelined_pass(context: MeasureContext, call_ns: float) -> PassResult:
         why_not = f"{NOT_APPLICABLE}: calls are synchronous, so there is no queue"
     if why_not is None and context.operation.new_tokens is not None:
         why_not = f"{NOT_APPLICABLE}: each generated token waits for the device"
+    if why_not is None and context.operation.keeps_state:
+        why_not = f"{NOT_APPLICABLE}: the arguments are restored before each call"
     if why_not is not None:
         return PassResult(missing={PIPELINED: why_not})
     context.live("pipeline")

@@ -856,6 +856,55 @@ def test_each_call_starts_with_arguments_as_they_were_before_the_recorded_one(ca
         assert float(operation.run(lambda name: None)) == rows + 10
 
 
+LISTED = """
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x, past):
+        past[1].append(x) if isinstance(past, tuple) else past.append(x)
+        return x.sum() * 0 + len(past[1] if isinstance(past, tuple) else past)
+Net()(torch.ones(1, 2), {past})
+"""
+
+
+@pytest.mark.parametrize("past", ["[torch.ones(1, 2)]", "(1, [torch.ones(1, 2)])"])
+def test_a_list_of_tensors_that_a_call_appends_to_is_as_it_was_before_each_call(cache, tmp_path, past):
+    operation = operation_of(recorded(tmp_path, LISTED.format(past=past)))
+    assert operation.keeps_state
+    for _ in range(3):
+        operation.reset()
+        assert float(operation.run(lambda name: None)) == 2
+
+
+def test_nothing_is_restored_between_calls_that_cannot_change_their_arguments(cache, tmp_path):
+    text = "import torch; torch.nn.Bilinear(2, 2, 2)(torch.ones(1, 2), input2=torch.ones(1, 2))"
+    operation = operation_of(recorded(tmp_path, text))
+    before = operation._positional
+    operation.reset()
+    assert (operation.keeps_state, operation._positional is before) == (False, True)
+
+
+def test_a_call_that_fails_on_a_symbol_is_made_once_and_is_no_model_that_cannot_be_recorded(cache, tmp_path):
+    text = """
+import torch
+class KerasTensor:
+    pass
+class Net(torch.nn.Module):
+    calls = 0
+    def forward(self, x):
+        Net.calls += 1
+        if isinstance(x, KerasTensor):
+            raise TypeError("no symbols")
+        return x
+try:
+    Net()(KerasTensor())
+except TypeError:
+    assert Net.calls == 1
+torch.nn.Linear(2, 3)(torch.ones(1, 2))
+"""
+    analysis = recorded(tmp_path, text)
+    assert ([module.class_name for module in analysis.modules], analysis.error) == (["Linear"], None)
+
+
 def test_a_module_of_the_users_leaves_the_arguments_as_they_are():
     class Cache(list):
         pass

@@ -437,9 +437,13 @@ class ModuleCall(ForwardPass):
         held = (*tensors.values(), *module.parameters(), *module.buffers())
         self._device = next((tensor.device for tensor in held), torch.device("cpu"))
         self._autocast = None if arguments.autocast is None else getattr(torch, arguments.autocast)
-        self.reset()
+        self._restore()
 
     def reset(self) -> None:
+        if self.keeps_state:  # else it would only take time between queued calls
+            self._restore()
+
+    def _restore(self) -> None:
         is_inference = any(tensor.is_inference() for tensor in self._tensors.values())
         with torch.inference_mode(is_inference or torch.is_inference_mode_enabled()):
             self._positional, self._inputs = self._arguments.with_tensors(

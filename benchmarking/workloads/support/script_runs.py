@@ -214,6 +214,7 @@ class CallArguments:
         ]
         self.signature = {name: _signature_of(value) for name, value in zip(names, self._leaves, strict=True)}
         self.autocast = _autocast_of(module)
+        self._may_grow = any(map(_may_grow, (*args, *named.values())))
 
     def detach(self) -> None:
         """Replace the tensors, and objects with their tensors, by copies in host memory, before the call changes
@@ -222,9 +223,9 @@ class CallArguments:
 
     @property
     def has_state(self) -> bool:
-        """Whether a call may change an argument that is no tensor, such as a KV cache."""
+        """Whether a call may change an argument that is no tensor, such as a KV cache or a list of states."""
         others = [leaf for name, leaf in zip(self._names, self._leaves, strict=True) if name is None]
-        return any(_copied(leaf, lambda tensor: tensor) is not leaf for leaf in others)
+        return self._may_grow or any(_copied(leaf, lambda tensor: tensor) is not leaf for leaf in others)
 
     def is_like(self, other: CallArguments) -> bool:
         """Whether the calls are of one kind."""
@@ -341,6 +342,13 @@ def _autocast_of(module: Any) -> str | None:
     if device == "meta" or not torch.is_autocast_enabled(device):
         return None
     return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+
+def _may_grow(value: Any) -> bool:
+    """Whether a list, a dict or another tree that a call may change is an argument, or in a tuple of it."""
+    from torch.utils import _pytree
+
+    return any(map(_may_grow, value)) if isinstance(value, tuple) else not _pytree.tree_is_leaf(value)
 
 
 def _copied(value: Any, convert: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -464,12 +472,13 @@ class _Watch:
         entered_s = time.perf_counter()
         try:
             arguments = CallArguments(module, args, named)
-            if arguments.is_symbolic:
-                return original(module, *args, **named)
+            is_recorded = not arguments.is_symbolic
             with self._lock:
-                call = self._kind_of(module, arguments)
+                call = self._kind_of(module, arguments) if is_recorded else None
         except Exception as error:  # noqa: BLE001 - whatever a class of the user's raises here is no error of the script
             self._leave_out(module, error)
+            is_recorded = False
+        if not is_recorded:
             return original(module, *args, **named)
         with self._lock:
             if (record := self._known.get(id(module))) is None:

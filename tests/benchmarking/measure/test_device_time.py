@@ -173,9 +173,14 @@ class OwnClock(Call):
     times_itself = True
 
 
+class Restored(Call):
+    keeps_state = True
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "why"),
     [
+        (Restored, {}, "the arguments are restored before each call"),
         (Streaming, {}, "each generated token waits for the device"),
         (AtOnce, {}, "4 requests are already in flight"),
         (OwnClock, {}, "the call times itself"),

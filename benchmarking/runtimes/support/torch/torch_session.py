@@ -215,9 +215,13 @@ class ModuleOperation(FamilyOperation):
         self._module = module
         self._arguments = CallArguments(module, positional, named)
         self.keeps_state = self._arguments.has_state
-        self.reset()
+        self._restore()
 
     def reset(self) -> None:
+        if self.keeps_state:  # else it would only take time between queued calls
+            self._restore()
+
+    def _restore(self) -> None:
         self._positional, self._named = self._arguments.with_tensors(self._arguments.tensors, lambda tensor: tensor)
 
     def run(self, mark: Mark) -> Any:
