@@ -181,7 +181,9 @@ def share_as(path: Path, copy: Path) -> None:
     """Let those read and write a copy, before it gets its name, who may with the file; its owner always may. Raises
     StorageError."""
     with storage_errors(f"cannot write {copy}"):
-        copy.chmod(path.stat().st_mode & 0o777 | stat.S_IRUSR | stat.S_IWUSR)
+        mode = path.stat().st_mode & 0o777 | stat.S_IRUSR | stat.S_IWUSR
+    with suppress(OSError):  # a file system without permissions of its own, as of a USB stick
+        copy.chmod(mode)
 
 
 @contextmanager

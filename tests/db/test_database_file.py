@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -219,6 +220,17 @@ def test_a_backup_is_as_private_as_its_database(database, tmp_path, mode):
         warehouse.backup(tmp_path / "copy.duckdb")
     copy_as_it_is(database, tmp_path / "same.duckdb", lock_timeout_s=5)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*[yme].duckdb")} == {mode | 0o600}
+
+
+def test_a_backup_goes_to_a_file_system_without_permissions(database, tmp_path, monkeypatch):
+    def chmod(self, mode):
+        raise PermissionError(1, "Operation not permitted")
+
+    with Warehouse.open(database) as warehouse:
+        monkeypatch.setattr(Path, "chmod", chmod)
+        warehouse.backup(tmp_path / "copy.duckdb")
+    copy_as_it_is(database, tmp_path / "same.duckdb", lock_timeout_s=5)
+    assert {path.name for path in tmp_path.iterdir()} >= {"copy.duckdb", "same.duckdb"}
 
 
 def test_a_backup_is_never_written_over_a_file(database, tmp_path):
