@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -55,8 +56,9 @@ EXIT_CODES = """
 exit codes: 0 deleted, or nothing matches; 1 a run was changed meanwhile, or a file not moved; 2 usage, or not confirmed
 """
 TRASH = ".trash"
-MOST_HEAD_BYTES = 16_000_000
 """Folder for the files of deleted runs: hidden, so that loading the folder beside it does not find them."""
+MOST_HEAD_BYTES = 16_000_000
+"""Of a file, so much is read to tell whose it is."""
 RUNS = """
 SELECT run.run_id, run.started_at, run.model_id, run.device, run.runtime, run.precision, run.runtime_mode,
     run.origin_format, run.source,
@@ -156,7 +158,7 @@ def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
     parts = source.relative_to(source.anchor).parts
     places = [] if beside is None else [beside.joinpath(*parts[start:]) for start in range(len(parts))]
     places.append(source)
-    found = [place for place in places if place.is_file()]
+    found = [place for place in places if os.path.isfile(place)]  # False for what cannot be looked at, too
     kept: dict[str, str | None] = {"path": str(found[0] if found else source), "trash": None, "problem": None}
     if not found:
         return kept

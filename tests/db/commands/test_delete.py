@@ -151,6 +151,18 @@ def test_another_file_that_a_strangers_database_names_stays_in_place(database, t
     assert not (tmp_path / ".trash").exists()
 
 
+def test_a_file_at_a_place_that_cannot_be_looked_at_is_gone(database, tmp_path, make_run, capsys):
+    """Such as in another user's home folder, or with a name that is too long here."""
+    (tmp_path / "one.json").write_text(dumps(make_run()))
+    setup(["--ingest", str(tmp_path / "one.json"), "--db-path", str(database)])
+    with contextlib.closing(duckdb.connect(str(database))) as connection:
+        connection.execute("UPDATE benchmark_runs SET source = ?", [f"/data/{'x' * 300}/one.json"])
+    (tmp_path / "one.json").unlink()
+    assert run(delete, database, "sql:TRUE", "--yes") == 0
+    assert "deleted 1 run" in capsys.readouterr().out
+    assert rows(database) == []
+
+
 @pytest.mark.parametrize(
     ("command", "name", "runs"),
     [
