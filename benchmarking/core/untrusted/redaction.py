@@ -450,7 +450,10 @@ def _names_in(value: object) -> tuple[tuple[str, re.Pattern[str], str], ...]:
             found.append((host, "", "host"))
             continue
         domains = [rf"\.{re.escape(domain)}"] if domain else []
-        found.append((label, rf"(?:{'|'.join([*domains, DOMAIN])})?", "host"))
+        if len(label) < MIN_NAME_LENGTH:  # only with its domain
+            found.append((host, "", "host"))
+        else:
+            found.append((label, rf"(?:{'|'.join([*domains, DOMAIN])})?", "host"))
         found += [(domain, "", "domain")] if "." in domain else []
     return tuple(
         (name, re.compile(rf"(?<![\w{'-' if word == 'domain' else '.-'}]){re.escape(name)}{ending}(?![\w-])"), word)

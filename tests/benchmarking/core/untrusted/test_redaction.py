@@ -248,6 +248,14 @@ def test_anonymous_text_omits_hosts_with_and_without_their_domain(monkeypatch, n
     }
 
 
+@pytest.mark.parametrize("node", ["m1.local", "n7.hpc.example"])
+def test_anonymous_text_omits_a_host_with_a_short_name_by_its_domain(monkeypatch, node):
+    monkeypatch.setattr(platform, "node", lambda: node)
+    label = node.partition(".")[0]
+    text = f"http://{node}:8000 refused: {label} x{node}"
+    assert redacted(text, anonymous=True).startswith(f"http://host:8000 refused: {label} ")
+
+
 @pytest.mark.parametrize(
     "part",
     [
