@@ -237,8 +237,8 @@ def _public_names(rows: Sequence[Mapping[str, Any]], hosts: Collection[str]) -> 
     for row in rows:
         *owners, name = re.split(r"[/\\]", row["model_id"].rstrip("/\\"))
         sources = set(row["sources"])
-        is_name = sources & PUBLIC and len(owners) < 2
-        is_name = is_name or (sources <= FOREIGN and HUB_NAME.fullmatch(row["model_id"]))
+        is_name = bool(sources & PUBLIC) and len(owners) < 2
+        is_name = is_name or (sources <= FOREIGN and HUB_NAME.fullmatch(row["model_id"]) is not None)
         types = [kind.lower() for kind in row["types"] if kind]
         if is_name or all(any(kind.startswith(host.lower()) for kind in types) for host in hosts if host in name):
             found |= {name, row["model_id"]} if is_name else {name}
