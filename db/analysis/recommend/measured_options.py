@@ -411,6 +411,7 @@ def _measured(values: Mapping[str, Any], missing: Mapping[str, str], point: Poin
         "ttft_ms": values.get("time_to_first_token_ms"),
         "ttft_high_ms": values.get("time_to_first_token_ci_high_ms"),
         "memory_mb": None if peak is None else values[peak],
+        "memory_of": None if peak is None else METRICS[peak].title.removesuffix(" (MB)").removeprefix("Peak "),
         "energy_j": energy_j,
         "energy_of": energy_of,
         "output_error": values.get("output_error"),

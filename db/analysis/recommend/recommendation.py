@@ -93,6 +93,8 @@ COLUMNS: Mapping[Quantity, str] = {
     "energy": "energy_per_item",
 }
 """A quantity that an option may lack -> its key in `missing`."""
+READINGS: Mapping[Aim, str] = {"memory": "memory_of", "energy": "energy_of"}
+"""A quantity that is read of different things -> the field that says of what."""
 KEYS = ("currency", "per_hour")
 SECONDS_PER_HOUR = 3600
 MILLION = 1_000_000
@@ -182,6 +184,8 @@ class Option:
     """Upper end of its 95 % interval; None with too few samples."""
     memory_mb: float | None = None
     """Peak memory, of the device if it was measured, otherwise of the process."""
+    memory_of: str | None = None
+    """What that is of: "device memory allocated", "resident memory of the process", ..."""
     energy_j: float | None = None
     """Per item, idle power included."""
     energy_of: str | None = None
@@ -287,6 +291,7 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
     axes = tuple(axis for axis in AIMS if _is_shared(axis, options))
     is_rate_only = "throughput" in limits and not any(quantity in limits for quantity in WAITING)
     chosen = aim or ("cost" if "cost" in axes else "latency" if is_rate_only else "throughput")
+    options = _of_one_kind(options, chosen) if chosen in READINGS else options
     # The options that no other option beats: at least as good on all axes and better on one. Those that miss a limit
     # count only where all do.
     missed = [misses(option, limits) for option in options]
@@ -319,7 +324,9 @@ def recommend_of_turns(
     measured."""
     found = recommend(options, limits, aim)
     by_id = {rated.option.result_id: rated for rated in found.rated}
-    fitting = {name: costs.get(name, {}) for name, rated in by_id.items() if rated.fits}
+    # Launches tell nothing of a reading that is of something else than the others'.
+    known = {name for name, rated in by_id.items() if measured_value(rated.option, found.aim) is not None}
+    fitting = {name: costs.get(name, {}) if name in known else {} for name, rated in by_id.items() if rated.fits}
     answer = standing(fitting, lambda name: _simplicity(by_id[name].option))
     first = [] if answer is None else [by_id[name] for name in (answer.best, *answer.equal)]
     others = sorted((rated for rated in found.rated if rated not in first), key=lambda one: _place(one, found.aim))
@@ -466,7 +473,23 @@ def _is_shared(axis: Aim, options: Sequence[Option]) -> bool:
     """Whether all options have a comparable value on the axis."""
     if any(measured_value(option, axis) is None for option in options):
         return False
-    return axis != "energy" or len({option.energy_of for option in options}) == 1
+    return axis not in READINGS or len({getattr(option, READINGS[axis]) for option in options}) == 1
+
+
+def _of_one_kind(options: Sequence[Option], axis: Aim) -> list[Option]:
+    """The options with the readings that are of the same thing as most of them, such as the GPU's energy; that of what
+    is ranked is unknown of the others."""
+    kinds = [getattr(option, READINGS[axis]) for option in options if measured_value(option, axis) is not None]
+    most = max(dict.fromkeys(kinds), key=kinds.count, default=None)
+    found = []
+    for option in options:
+        kind = getattr(option, READINGS[axis])
+        if measured_value(option, axis) is not None and kind != most:
+            why = {COLUMNS[axis]: f"it was read of {kind}, not of {most} as for most"}
+            missing: dict[str, str] = {**option.missing, **why}
+            option = replace(option, missing=missing, **{FIELDS[axis]: None})
+        found.append(option)
+    return found
 
 
 def _goodness(option: Option, axis: Aim) -> float:

@@ -375,6 +375,7 @@ def _columns(
     recommendation: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]
 ) -> list[Column[Rated]]:
     several = any(option.option.point.concurrency > 1 for option in recommendation.rated)
+    memory_of = {one.option.memory_of for one in recommendation.rated if one.option.memory_of is not None}
 
     def spare(order: int, quantity: Quantity) -> int:
         """Order in which the column may be dropped; 0 for a limit, the aim and the axes of the front, which stay."""
@@ -404,6 +405,7 @@ def _columns(
         measured(METRICS["time_to_first_token_ms"].heading, "ttft", 3),
         numbers(heading=unit, text=lambda one: number(one.option.throughput)),
         measured("peak MB", "memory", 2),
+        words(heading="peak of", text=lambda one: one.option.memory_of if len(memory_of) > 1 else None, spare=6),
         measured("J/item", "energy"),
         words(heading="energy of", text=lambda one: one.option.energy_of, spare=spare(6, "energy")),
         measured(f"{currency}/M {unit.removesuffix('/s')}", "cost"),

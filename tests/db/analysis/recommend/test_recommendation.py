@@ -13,6 +13,8 @@ from db.analysis.recommend.measured_options import Workload, option_of
 from db.analysis.recommend.recommendation import (
     Option,
     Prices,
+    limited_value,
+    measured_value,
     misses,
     recommend,
     recommend_of_turns,
@@ -236,6 +238,31 @@ def test_an_axis_needs_a_value_of_every_option():
     assert recommend(options, {}).axes == ("latency", "throughput")
     same = [replace(one, energy_of="gpu") for one in options]
     assert recommend(same, {}).axes == ("latency", "throughput", "energy")
+
+
+@pytest.mark.parametrize(
+    ("aim", "value", "kind"), [("memory", "memory_mb", "memory_of"), ("energy", "energy_j", "energy_of")]
+)
+def test_readings_of_different_things_are_not_ranked_as_one(aim, value, kind):
+    """As the GPU's energy beside the whole machine's, and tensors on a GPU beside all that its process holds there."""
+    options = [
+        option("tensors", **{value: 500.0, kind: "device memory allocated"}),
+        option("more", **{value: 950.0, kind: "device memory of the process"}),
+        option("less", **{value: 900.0, kind: "device memory of the process"}),
+        option("none"),
+    ]
+    found = recommend(options, {}, aim)
+    assert order(found)[0] == "less"
+    assert [measured_value(one.option, aim) for one in found.rated[:2]] == [900.0, 950.0]
+    tensors = next(one.option for one in found.rated if one.option.result_id == "tensors")
+    assert limited_value(tensors, aim) == (
+        None,
+        "it was read of device memory allocated, not of device memory of the process as for most",
+    )
+    assert order(recommend(options[:1], {}, aim)) == ["tensors"]
+    assert measured_value(recommend(options[:1], {}, aim).rated[0].option, aim) == 500.0
+    alike = [replace(one, memory_mb=one.memory_mb or 1.0, energy_j=one.energy_j or 1.0) for one in options]
+    assert aim not in recommend(alike, {}).axes
 
 
 def test_the_most_throughput_within_the_latency_is_recommended():
