@@ -317,8 +317,9 @@ def _certainty(recommendation: Recommendation) -> str:
         return ""
     name, factor = _name(others[0], recommendation), number(max(best, following) / min(best, following))
     is_better = following > best if recommendation.aim in AT_LEAST else following < best
-    if is_better:  # decided by launches in turns, at the same load
-        return f"; {name} is better as measured, by a factor of {factor}, but worse in launches in turns"
+    if is_better:  # decided by the launches that both have, at the same load
+        known = f"worse in the launches that both have ({recommendation.how})"
+        return f"; {name} is better as measured, by a factor of {factor}, but {known}"
     return f"; the next best, {name}, is worse by a factor of {factor}, {recommendation.how}"
 
 
