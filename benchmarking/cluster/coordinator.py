@@ -247,6 +247,8 @@ class ClusterSweep:
         """Ids of finished runs whose copies may still be on workers at the end."""
         self._saved_runs: dict[str, list[str]] = {}
         """Address of a worker -> ids of finished runs of which it may still have a copy."""
+        self._broken: set[str] = set()
+        """Addresses of workers that get nothing more, but still have copies."""
         self._former_machines: list[MachineProgress] = []
         self._software: dict[str, str] | None = None
         """As in the first offer."""
@@ -288,7 +290,8 @@ class ClusterSweep:
                 if slot.work is not None:
                     self._cluster.cancel(slot.attempt)
             self._observer.machines(self.machines)
-            self._cluster.forget(sorted({slot.address for slot in self._slots.values()}), self._finished)
+            addresses = {slot.address for slot in self._slots.values()} | self._broken
+            self._cluster.forget(sorted(addresses), self._finished)
 
     @property
     def machines(self) -> tuple[MachineProgress, ...]:
@@ -423,6 +426,7 @@ class ClusterSweep:
 
     def _on_left(self, address: str, *, is_broken: bool = False) -> None:
         """Handle a lost worker, or a broken one: its work is open again."""
+        (self._broken.add if is_broken else self._broken.discard)(address)
         for slot in [slot for slot in self._slots.values() if slot.address == address]:
             del self._slots[address, slot.selector]
             slot.show(state="left" if slot.work is None else "lost", activity="")

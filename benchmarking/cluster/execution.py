@@ -377,7 +377,8 @@ class WorkerTrack(Track):
                 if now != before:
                     file.release()
                     return track
-                file.take_over(progress)
+                with track._writing():
+                    file.take_over(progress)
                 track._file, track.quality = file, order.quality or progress.quality
                 known = {(one.point.label, one.launch) for one in order.finished}
                 lacking = [one for one in progress.measurements if (one.point.label, one.launch) not in known]

@@ -62,6 +62,7 @@ class ScriptedCluster:
         self.folder = folder
         self.accepts_workers = accepts_workers
         self.orders = []
+        self.told_to_forget = []
         self._events = []
 
     def submit(self, attempt, order, address, selector):
@@ -86,7 +87,7 @@ class ScriptedCluster:
         pass
 
     def forget(self, addresses, run_ids):
-        pass
+        self.told_to_forget += addresses
 
     def next_event(self, limit_s):
         return self._events.pop(0) if self._events else None
@@ -143,6 +144,7 @@ def sweep(tmp_path):
         track = Track(planned(launches), folder)
         with observed([track], quiet=True) as shown:
             ClusterSweep(cluster, offers_of(script, other), spread=launches > 1)([track], shown, finish)
+        swept.told_to_forget = cluster.told_to_forget
         return cluster.orders, finished
 
     return swept
@@ -171,12 +173,19 @@ def test_a_worker_with_a_full_disk_gets_nothing_more_and_its_points_do_not_fail(
     orders, (run,) = sweep(dict.fromkeys(("one", "two", "three", "four"), FULL) | {"five": None})
     assert [address for address, _ in orders] == ["one", "two", "three", "four", "five"]
     assert points(run) == [(1, "ok"), (2, "ok"), (4, "ok")]
+    assert sweep.told_to_forget == sorted(["one", "two", "three", "four", "five"]), "copies fill a full disk, too"
     with pytest.raises(WorkersLostError, match="continue with --resume"):
         sweep({"one": FULL}, accepts_workers=False)
 
 
-def test_a_worker_that_cannot_write_says_that_it_is_broken(tmp_path, monkeypatch):
-    def full(track):
+def test_a_lost_worker_is_not_told_to_delete_copies(sweep):
+    sweep({"one": (2,), "two": None})
+    assert sweep.told_to_forget == ["two"]
+
+
+@pytest.mark.parametrize("has_copy", [False, True])
+def test_a_worker_that_cannot_write_says_that_it_is_broken(tmp_path, monkeypatch, has_copy):
+    def full(*_):
         with storage_errors("cannot write to its file", "free some space, then resume"):
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -188,7 +197,11 @@ def test_a_worker_that_cannot_write_says_that_it_is_broken(tmp_path, monkeypatch
         log_event=lambda topic, text: sent.append(read_message(Report, text)),
     )
     monkeypatch.setattr("distributed.get_worker", lambda: worker)
-    monkeypatch.setattr(Track, "begin", full)
+    if has_copy:
+        copy = SimpleNamespace(hold=lambda: True, read=lambda: SimpleNamespace(plan=plan), take_over=full)
+        monkeypatch.setattr(WorkerContext, "copies", lambda self, saved: {plan.run_id: copy})
+    else:
+        monkeypatch.setattr(Track, "begin", full)
     execute("topic", message_text(Order(plan=plan, launches=(0,))))
     (report,) = sent
     assert (report.kind, report.text) == ("broken", f"cannot write to {tmp_path}: No space left on device")
