@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 import torch
+from torch.utils import _pytree
 
 from benchmarking import benchit, benchmark_model, benchmark_script, cli
 from benchmarking.builds.store import BuildKey, BuildStore
@@ -917,6 +918,22 @@ def test_a_module_of_the_users_leaves_the_arguments_as_they_are():
     cache = Cache([1])
     run = benchmark_model(Net(), {"x": torch.ones(2, 2), "cache": cache}, profile="quick", iterations=4)
     assert (run.status, cache) == ("ok", [1])
+
+
+def test_an_argument_of_a_class_whose_parts_have_no_names_in_torch_is_an_object():
+    class Pair:
+        def __init__(self, tensors):
+            self.tensors = tensors
+
+    class Net(torch.nn.Module):
+        def forward(self, x, pair):
+            pair.tensors.append(x)
+            return x + len(pair.tensors)
+
+    _pytree.register_pytree_node(Pair, lambda pair: (pair.tensors, None), lambda tensors, _: Pair(list(tensors)))
+    pair = Pair([torch.ones(2, 2)])
+    run = benchmark_model(Net(), {"x": torch.ones(2, 2), "pair": pair}, profile="quick", iterations=4)
+    assert (run.status, len(pair.tensors)) == ("ok", 1)
 
 
 def test_calls_that_differ_in_a_text_or_number_are_calls_of_their_own(cache, tmp_path):

@@ -203,7 +203,11 @@ class CallArguments:
     def __init__(self, module: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         from torch.utils import _pytree
 
-        paths, self._spec = _pytree.tree_flatten_with_path((args, dict(named)))
+        tree, plain = (args, dict(named)), (dict, list, tuple)
+        try:
+            paths, self._spec = _pytree.tree_flatten_with_path(tree)
+        except ValueError:  # torch has no names for the parts of a user's class: then objects are not taken apart
+            paths, self._spec = _pytree.tree_flatten_with_path(tree, is_leaf=lambda part: type(part) not in plain)
         names = _names(module, [path for path, _ in paths])
         self._leaves = [
             _repeatable_argument(module, name, value) for name, (_, value) in zip(names, paths, strict=True)
