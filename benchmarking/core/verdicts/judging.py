@@ -61,6 +61,7 @@ from typing import Any, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Metric
+from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Result
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
 from benchmarking.core.student_t import cumulative, quantile
@@ -501,9 +502,11 @@ def speedups(pairs: Sequence[tuple[Result, Result]]) -> list[Speedup | None]:
         base_medians, other_medians = launch_medians_ms(baseline), launch_medians_ms(other)
         starts = [
             {
-                one.launch: datetime.fromisoformat(one.started_at)
+                one.launch: start
                 for one in result.samples
-                if one.launch in medians and (one.phase, one.metric) == ("measure", "latency_wall")
+                if one.launch in medians
+                and (one.phase, one.metric) == ("measure", "latency_wall")
+                and (start := _time(one.started_at)) is not None
             }
             for result, medians in ((baseline, base_medians), (other, other_medians))
         ]
@@ -513,6 +516,14 @@ def speedups(pairs: Sequence[tuple[Result, Result]]) -> list[Speedup | None]:
         speedup(judgement, _median(baseline), _median(other))
         for (baseline, other), judgement in zip(pairs, judgements, strict=True)
     ]
+
+
+def _time(text: str) -> datetime | None:
+    """A time of a run file, which may have no zone; None for a text that is none."""
+    try:
+        return naive_utc(datetime.fromisoformat(text))
+    except (OverflowError, ValueError):
+        return None
 
 
 def speedup(judgement: Judgement, baseline: Median, other: Median) -> Speedup | None:

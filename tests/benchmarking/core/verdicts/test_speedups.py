@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,23 @@ def test_launches_that_did_not_alternate_are_no_rounds():
     found = speedup(result(base), result({number: value / 2 for number, value in base.items()}, hour=4))
     assert ends(found) == (2.0, None, None, None)
     assert found.judgement.verdict == "not judged"
+
+
+@pytest.mark.parametrize(
+    ("start", "verdict"),
+    [
+        ("2026-01-02T03:04:05Z", "faster"),
+        ("2026-01-02T03:04:05", "faster"),
+        ("yesterday", "not judged"),
+        ("", "not judged"),
+    ],
+)
+def test_starts_of_a_file_that_another_program_wrote_end_no_comparison(start, verdict):
+    base = {4: 10.123457, 5: 20.234563, 6: 30.345679}
+    other = result({number: value / 2 for number, value in base.items()})
+    first = replace(other.samples[0], started_at=start)
+    found = speedup(result(base), replace(other, samples=(first, *other.samples[1:])))
+    assert (found.ratio, found.judgement.verdict) == (2.0, verdict)
 
 
 def test_two_common_launches_use_the_medians_own_intervals():
