@@ -315,10 +315,11 @@ def redacted_path(text: str) -> str:
 
 def redacted_folder(text: str) -> str:
     """The name or path of a model's folder or file as it is stored: without "./" at its beginning and "/" at its end,
-    so that one folder is one model."""
+    so that one folder is one model. A folder that is named like a flag or the home folder keeps its "./"."""
     path = PurePath(text)
     plain = str(path) if "\\" in text else path.as_posix()
-    return redacted_path(f".{os.sep}{plain}" if plain.startswith("-") else plain)
+    is_unclear = plain.startswith("-") or (plain.startswith(HOME) and not text.startswith(HOME))
+    return redacted_path(f".{os.sep}{plain}" if is_unclear else plain)
 
 
 def readable(text: str) -> str:

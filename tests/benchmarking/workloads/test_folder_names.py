@@ -71,6 +71,8 @@ def test_one_folder_is_one_model_with_and_without_a_slash_or_a_dot(tmp_path, sav
     spellings = ["gg/net", "gg/net/", "./gg/net", ".//gg/./net//"]
     assert {resolve(name).model_id for name in spellings} == {"gg/net"}
     assert [resolve(f"./-net{end}").model_id for end in ("", "/")] == ["./-net", "./-net"]
+    save_tiny(tmp_path / "~" / "net")
+    assert resolve("./~/net/").model_id == "./~/net", "the home folder's is another one"
     assert main(["--model-id", "./gg/net/", "--device", "null", *ASKED]) == 0
     assert stored_models(capsys) == ["gg/net"]
     for name in spellings:
