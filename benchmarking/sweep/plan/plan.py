@@ -195,14 +195,17 @@ def foreign_codes(cell: Cell) -> tuple[ForeignCode, ...]:
 
 def code_flags(cells: Iterable[Cell], arguments: Mapping[str, object]) -> list[str]:
     """The flags with which --resume goes on with cells that run the user's own code: those of the command, or else the
-    file or the folder of all."""
+    file or the folder of all; the first where that would be a whole file system."""
     paths = dict[tuple[str, str], set[str]]()
     for code in (code for cell in cells for code in foreign_codes(cell)):
         paths.setdefault((code.flag, code.key), set()).add(code.path)
-    given = [
-        (flag, arguments.get(key) or os.path.commonpath(of_flag)) for (flag, key), of_flag in sorted(paths.items())
-    ]
-    return [word for flag, value in given for word in flag_words(flag, str(value))]
+    words = list[str]()
+    for (flag, key), of_flag in sorted(paths.items()):
+        roots = {Path(path).anchor for path in of_flag}
+        common = os.path.commonpath(of_flag) if len(roots) == 1 else ""
+        place = min(of_flag) if common in ("", *roots) else common
+        words += flag_words(flag, str(arguments.get(key) or place))
+    return words
 
 
 def check_loaded_plan(plan: CellPlan, arguments: Mapping[str, object], where: str) -> None:

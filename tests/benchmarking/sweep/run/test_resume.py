@@ -131,6 +131,8 @@ def test_code_flags_name_the_files_of_cells_or_the_folder_of_all(bench_plan, the
     workload = dataclasses.replace(bench_plan.cell.workload, path=str(theirs / "sub" / "other.py"))
     other = dataclasses.replace(bench_plan.cell, workload=workload)
     assert code_flags([bench_plan.cell, other], {}) == ["--benches", str(theirs)]
+    far = dataclasses.replace(other, workload=dataclasses.replace(workload, path="/0/bench.py"))
+    assert code_flags([bench_plan.cell, far], {}) == ["--benches", "/0/bench.py"]
 
 
 def test_resuming_a_batch_of_benchmarks_requires_their_folder_on_the_command_line(theirs, mark, bench_plan, capsys):
