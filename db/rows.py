@@ -40,7 +40,7 @@ from benchmarking.core.records import (
 from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import tail_quantile
 from benchmarking.core.text import visible
-from benchmarking.core.untrusted.input_files import MAX_DEPTH, MAX_DIGITS, parse_json
+from benchmarking.core.untrusted.input_files import MAX_DIGITS, parse_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -448,6 +448,9 @@ OBJECT_COLUMNS = frozenset(column for columns in OBJECTS.values() for column in 
 LIST_COLUMN = "loads"
 """One that holds a list."""
 MOST_SHOWN = 60
+MOST_OPENED = 250
+"""Brackets in JSON that is not parsed to see how deep it is. A result has about 7 a launch, and commands read as many
+levels; --verify counts them."""
 NOT_OURS = rf"(?i)\d{{{MAX_DIGITS + 1}}}|,\s*[\]}}]|(?:^|[:\[,])\s*-?(?:nan|inf|[\d.]+e\+?\d{{3}})"
 """Occurs in JSON that DuckDB accepts and a run file may not have: long or infinite numbers, a comma before the end. It
 may also be in a text."""
@@ -491,7 +494,7 @@ class Table:
         """Of the texts that do not look as ours at once, each is parsed."""
         import pyarrow.compute as pc
 
-        is_deep = pc.greater(pc.count_substring_regex(column, r"[\[{]"), MAX_DEPTH)
+        is_deep = pc.greater(pc.count_substring_regex(column, r"[\[{]"), MOST_OPENED)
         for text in column.filter(pc.or_(is_deep, pc.match_substring_regex(column, NOT_OURS))).to_pylist():
             if problem := json_problem(text):
                 raise self._not_ours(f"{name}: found {visible(text[:MOST_SHOWN])} ({problem})")

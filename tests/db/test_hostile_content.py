@@ -11,6 +11,7 @@ import pytest
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, FormatError, StorageError
 from benchmarking.core.metrics import custom_metric
 from benchmarking.core.records import Origin, Point, Readings, canonical_hash, dumps, run_from_json
+from db import rows
 from db.analysis.compare.stored_results import launch_values
 from db.commands import check, compare, export_results, history, recommend, show
 from db.setup_benchmark_db import main
@@ -308,6 +309,17 @@ def test_json_of_another_program_in_a_file_is_one_line(tmp_path, make_run, capsy
     assert 1 in codes
     with Warehouse.open(path, read_only=True) as warehouse:
         assert {fault.problem.split(" of ")[0] for fault in verify(warehouse)} == {f"{table}: {column}"}
+
+
+def test_results_of_many_launches_are_not_parsed_to_be_checked(database, make_run, monkeypatch):
+    """It would take 0.6 ms each."""
+    run = make_run()
+    launches = [{"state": {"loads": [1.5]}, "limits": [{"end": [2]}]} for _ in range(20)]
+    results = [dataclasses.replace(result, extra={"launches": launches}) for result in run.results]
+    monkeypatch.setattr(rows, "json_problem", lambda text: pytest.fail(f"parsed: {text}"))
+    with Warehouse.open(database) as warehouse:
+        warehouse.ingest(dataclasses.replace(run, results=results))
+        assert len(warehouse.query("SELECT extra FROM benchmark_results").dicts()) == len(results)
 
 
 @pytest.mark.parametrize(
