@@ -262,7 +262,7 @@ def _exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -
         row = dict(zip(header, cells, strict=False))
         title = CSV_METRIC.fullmatch(row.get("Metric", ""))
         if title is None or len(cells) != len(header):
-            expected = f"expected a metric and {len(header) - 1} values, found {','.join(cells)[:60]!r}"
+            expected = f"expected a metric and {len(header) - 1} values, found {file.beginning(','.join(cells))!r}"
             file.leave_out(f"line {number}", expected)
             continue
         place = {name: cell for name, cell in row.items() if name[:1].isupper()}

@@ -161,7 +161,8 @@ def _table(file: ForeignFile, start: int) -> Iterator[dict[str, Any]]:
                         named = dict(zip(QUANTILES, values, strict=True))
                         found |= {"min": named.pop("min"), "max": named.pop("max"), "percentiles": named}
                     elif cell:
-                        file.leave_out(f"{line}.{name}", f"expected {len(QUANTILES)} numbers, found {cell[:60]!r}")
+                        problem = f"expected {len(QUANTILES)} numbers, found {file.beginning(cell)!r}"
+                        file.leave_out(f"{line}.{name}", problem)
                 elif counted := COUNTED.fullmatch(name):
                     counts[counted[1].lower()] = cell
                 elif cell:

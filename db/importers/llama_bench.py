@@ -35,7 +35,6 @@ from benchmarking.core.records import (
     Result,
     Scalar,
 )
-from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import UNNAMED, ForeignRun, Format, exported_axes, family_of, iso, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import SAME_RATE, as_exported, block, foreign_result, measured, median_of
@@ -620,9 +619,8 @@ def _tables(file: ForeignFile, lines: Sequence[str], columns: set[str]) -> Itera
                 if len(cells) == len(names):
                     yield number + 1, dict(zip(names, cells, strict=True))
                 elif cells or (number < end and lines[number].strip()):
-                    file.leave_out(
-                        f"line {number + 1}", f"not a row of the table: {cut_to(lines[number].strip(), 60)!r}"
-                    )
+                    shown = file.beginning(lines[number].strip())
+                    file.leave_out(f"line {number + 1}", f"not a row of the table: {shown!r}")
 
         yield above, "\n".join(lines[end:last]), rows()
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar, Severity
-from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
@@ -261,7 +260,7 @@ def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
         elif section is not None:
             section.setdefault(cells[0], []).append(cells[1] if len(cells) == 2 else cells[1:])
         else:
-            file.leave_out(f"line {number}", f"above the first section: {cut_to(';'.join(cells), 60)!r}")
+            file.leave_out(f"line {number}", f"above the first section: {file.beginning(';'.join(cells))!r}")
     return {
         title: {name: values[0] if len(values) == 1 else values for name, values in section.items()}
         for title, section in found.items()

@@ -365,7 +365,7 @@ def _number(file: ForeignFile, text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        file.leave_out("", f"expected a number, found {text[:60]!r}")
+        file.leave_out("", f"expected a number, found {file.beginning(text)!r}")
         return None
 
 

@@ -323,7 +323,7 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
         if mean is not None and "result_id" not in facts:
             rates["throughput_tokens_per_sec"] = mean
     else:
-        speed.leave_out("unit", f"expected tokens/sec, found {speed.peek('unit')!r:.40}")
+        speed.leave_out("unit", f"expected tokens/sec, found {shortened(speed.peek('unit'))}")
     further = {
         f"{metric}_{name}_ms": times.scaled(name, MS_PER_S)
         for times, metric in ((first, "time_to_first_token"), (each, "time_per_output_token"))

@@ -15,7 +15,6 @@ from typing import Any
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar
-from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.load_clients import CLIENT_DEFINITIONS, client_result, client_task
@@ -344,7 +343,7 @@ def _labelled(file: ForeignFile, part: Part) -> dict[str, Any]:
             else:
                 values[LABELS.get(label, label)] = value
         elif line.strip() and not END.search(line) and not SECTION.search(line):
-            file.leave_out(f"line {number}", f"not a labelled number: {cut_to(line.strip(), 60)!r}")
+            file.leave_out(f"line {number}", f"not a labelled number: {file.beginning(line.strip())!r}")
     return values
 
 

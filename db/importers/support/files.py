@@ -310,6 +310,8 @@ class LeftOut:
 
 MAX_LEFT_OUT = 10_000
 """Maximum values of a file that are listed as left out."""
+MOST_SHOWN, MOST_SEARCHED = 60, 1000
+"""Characters of a text that are shown, and that are searched for secrets before."""
 
 
 @dataclass(frozen=True)
@@ -378,9 +380,8 @@ class ForeignFile:
         if len(found) < len(pairs):
             for name, value in pairs:
                 if value != found[name]:
-                    self.leave_out(
-                        name[:60], f"{cut_to(str(value), 60)!r}: the name is repeated, and the last value is used"
-                    )
+                    shown = self.beginning(str(value))
+                    self.leave_out(name[:60], f"{shown!r}: the name is repeated, and the last value is used")
         return found
 
     def _with_lists(self, constant: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -430,8 +431,8 @@ class ForeignFile:
     def noise(self) -> tuple[LeftOut, ...]:
         """The lines of a file in JSON that are not JSON."""
         return tuple(
-            LeftOut(f"line {number}", f"not JSON, or cut off: {text[:60]!r}")
-            for number, text in self._documents.skipped
+            LeftOut(f"line {number}", f"not JSON, or cut off: {self.beginning(text)!r}")
+            for number, text in self._documents.skipped[:MAX_LEFT_OUT]
         )
 
     @cached_property
@@ -452,6 +453,13 @@ class ForeignFile:
                 yield line.decode("utf-8" if number else "utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError:
             return
+
+    def beginning(self, text: str) -> str:
+        """The beginning of a text of the file, for what is left out. Secrets in it are found first: a part of one could
+        not be recognised."""
+        if len(text) <= MOST_SHOWN or len(self.left_out) >= MAX_LEFT_OUT:
+            return text[:MOST_SHOWN]
+        return cut_to(text[:MOST_SEARCHED], MOST_SHOWN)
 
     def leave_out(self, place: str, problem: str, *, is_size: bool = False) -> None:
         """Note that a value, row or line is not stored."""
@@ -482,7 +490,7 @@ class ForeignFile:
         if self.json_lines:
             return f"{coding}JSON lines, {len(self.json_lines)} of them, the first {_shape(self.json_lines[0])}"
         first = next(line.strip() for line in text.splitlines() if line.strip())
-        return f"{coding}text that begins with {first[:60]!r}"
+        return f"{coding}text that begins with {self.beginning(first)!r}"
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise FormatError with the file and the problem."""

@@ -15,7 +15,8 @@ from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Doubt, Json
 from benchmarking.core.untrusted.input_files import parse_yaml, without_surrogates
-from db.importers.support.files import ForeignFile, LeftOut, NoResultsError, floats
+from benchmarking.core.untrusted.redaction import cut_to
+from db.importers.support.files import MOST_SEARCHED, MOST_SHOWN, ForeignFile, LeftOut, NoResultsError, floats
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -54,7 +55,8 @@ def storable(value: Any, depth: int = 0) -> Json:
 
 def shortened(value: Any) -> str:
     """The value, shortened for a message."""
-    return short_name(repr(value))
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{cut_to(text[:MOST_SEARCHED], MOST_SHOWN - 3)}..."
 
 
 def short_name(name: str) -> str:
@@ -430,7 +432,7 @@ def csv_lines(file: ForeignFile, *, delimiter: str = ",", start: int = 1) -> Ite
             row.append(more)
             cells = _cells("\n".join(line for _, line in row), delimiter)
         if isinstance(cells, str):
-            file.leave_out(f"line {first[0]}", f"not CSV: {cells}: {first[1][:60]!r}")
+            file.leave_out(f"line {first[0]}", f"not CSV: {cells}: {file.beginning(first[1])!r}")
             again.extendleft(reversed(row[1:]))
         else:
             yield first[0], cells
@@ -472,7 +474,7 @@ def csv_rows(
             header = cells
             continue
         if len(cells) > len(header) or (len(cells) < len(header) and not ends_early):
-            problem = f"{len(cells)} cells under {len(header)} column names: {','.join(cells)[:60]!r}"
+            problem = f"{len(cells)} cells under {len(header)} column names: {file.beginning(','.join(cells))!r}"
             file.leave_out(f"line {number}", problem)
             continue
         row = {name: cell or None for name, cell in zip(header, cells, strict=False)}
@@ -536,7 +538,7 @@ def yaml_object(file: ForeignFile, *, infinity: str | None = None) -> dict[str, 
         if best is None or (best[1] is not None and _error_line(best[1]) < _error_line(error)):
             break
         number, line = next(one for one in lines if one not in best[2])
-        file.leave_out(f"line {number}", f"not YAML: {line.strip()[:60]!r}")
+        file.leave_out(f"line {number}", f"not YAML: {file.beginning(line.strip())!r}")
         data, error, lines = best
     if error is not None and first_error is not None:
         raise FormatError(str(first_error)) from first_error

@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from db.importers.support.files import read_file
+from db.importers.support.reading import csv_rows, shortened
 
 SEARCHED = {
     "vllm_printed": ("TITLE", "END", "SECTION", "LABELLED", "FIRST", "STATISTIC"),
@@ -55,3 +56,18 @@ def test_nothing_of_a_file_behind_a_link_is_described(tmp_path):
     (tmp_path / "link.json").symlink_to(tmp_path / "mine")
     assert read_file(tmp_path / "mine").description == "text that begins with 'my words'"
     assert read_file(tmp_path / "link.json").description == "a file behind a link"
+
+
+def test_the_beginning_of_what_is_left_out_has_no_part_of_a_secret(tmp_path, monkeypatch):
+    secret = "zq83hfKDls0qpWmX72bcNv5T1yLe9uRa"
+    monkeypatch.setenv("MY_API_KEY", secret)
+    line = f"{'E' * 40} {secret} and more"
+    (tmp_path / "log").write_text(f'{line}\n{{"a": 1}}\n{line}\n')
+    (tmp_path / "table.csv").write_text(f"a,b\n1,2\n{line},3,4\n")
+    log, table = read_file(tmp_path / "log"), read_file(tmp_path / "table.csv")
+    assert len(list(csv_rows(table, lambda header: header == ["a", "b"]))) == 1
+    found = [*(one.text for one in (*log.noise, *table.left_out)), table.beginning(line), shortened(line)]
+    assert len(found) == 5
+    for text in found:
+        assert "E ***" in text
+        assert "zq83" not in text
