@@ -159,9 +159,10 @@ def settings_words(
     machines: dict[tuple[str, str | None], set[str | None]] = {}
     for row in rows if HARDWARE in columns else ():
         machines.setdefault((row["device"], row.get("device_name")), set()).add(row.get(HARDWARE))
+    own_modes: list[dict[str, object]] = [json.loads(row["runtime_mode"]) for row in rows]
     modes = [
         {
-            **json.loads(row["runtime_mode"]),
+            **own_mode,
             **(further.get(row["run_id"], {}) if further else {}),  # other rows may have no run id
             **{
                 heading(name): row[name]
@@ -174,7 +175,7 @@ def settings_words(
                 else {}
             ),
         }
-        for row in rows
+        for row, own_mode in zip(rows, own_modes, strict=True)
     ]
     subjects = [
         tuple(map(str, (*(row[name] for name in SUBJECT), precision_words(row["precision"], row["runtime_mode"]))))
@@ -187,15 +188,16 @@ def settings_words(
     for (subject, _), group in groups.items():
         names.setdefault(subject, set()).update(differing_names(group), filter(is_of_server, set().union(*group)))
     described: list[str | None] = []
-    for row, subject, mode in zip(rows, subjects, modes, strict=True):
+    for row, subject, mode, own_mode in zip(rows, subjects, modes, own_modes, strict=True):
         parts = [SIMULATED] if SIMULATED in columns and row.get(SIMULATED) else []
-        # The kind of load before the others; our own loop of calls has none.
-        if SCENARIO in mode:  # also of imports, which have no loop
-            parts.append(f"MLPerf {mode[SCENARIO]}")
-        elif LOOP in mode:
-            parts.append(f"{mode[LOOP]} loop")
-            parts += [arrivals_words(mode[ARRIVALS])] if ARRIVALS in mode else []
-        own = [name for name in sorted(names[subject]) if name in mode and name not in KIND_SETTINGS]
+        # The kind of load before the others; our own loop of calls has none. An option of a user's may have its name.
+        kind = {name: own_mode[name] for name in KIND_SETTINGS if name in own_mode}
+        if SCENARIO in kind:  # also of imports, which have no loop
+            parts.append(f"MLPerf {kind[SCENARIO]}")
+        elif LOOP in kind:
+            parts.append(f"{kind[LOOP]} loop")
+            parts += [arrivals_words(kind[ARRIVALS])] if ARRIVALS in kind else []
+        own = [name for name in sorted(names[subject]) if name in mode and name not in kind]
         described.append(", ".join([*parts, *(f"{name} {mode[name]}" for name in own)]) or None)
     return described
 

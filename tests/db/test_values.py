@@ -106,6 +106,13 @@ def test_requests_all_at_once_are_named_in_words():
     assert settings_words([load]) == ["open loop, all at once"]
 
 
+def test_an_option_of_a_users_benchmark_is_no_kind_of_load():
+    subject = {"model_id": "m", "device": "cpu", "runtime": "bench", "precision": "float32", "runtime_mode": "{}"}
+    rows = [{**subject, "run_id": name} for name in ("a", "b")]
+    further = {"a": {"scenario": "chat", "loop": 3}, "b": {"scenario": "code", "loop": 3}}
+    assert settings_words(rows, (), further=further) == ["scenario chat", "scenario code"]
+
+
 def test_the_names_of_files_in_a_reason_stay_as_they_are():
     why = "not_supported: no /sys/class/power_supply"
     assert (reason_words(why), reason_words("not_measured")) == (
