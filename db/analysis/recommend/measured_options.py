@@ -81,6 +81,7 @@ ORDER BY result_id
 """
 NO_OPTIONS = {
     "coalesce(simulated, FALSE)": "simulated (which is never recommended)",
+    f"(runtime_mode->>'{LOOP}') IS NULL AND {IS_MLPERF_LOAD}": "of MLPerf under load, which are no single calls",
     f"NOT ({IS_CALL})": (
         "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Recommend)"
     ),

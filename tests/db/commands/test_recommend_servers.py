@@ -365,6 +365,8 @@ def test_imported_tests_of_mlperf_are_told_apart_and_its_server_is_no_call(tmp_p
     assert [one["runtime_mode"]["scenario"] for one in workload["options"]] == ["singlestream"]
     assert recommend.main([model, "--request-rate", "1", "--limit", "latency:100s", *database]) == 3
     assert "1 of MLPerf, of which no file states what share met a limit, 1 from calls" in capsys.readouterr().err
+    assert recommend.main([model, "--among", "sql:runtime_mode->>'scenario' = 'server'", *database]) == 3
+    assert "1 of MLPerf under load, which are no single calls" in capsys.readouterr().err
 
 
 def test_kinds_of_load_at_the_same_rate_are_rows_of_a_comparison(kinds, capsys):
