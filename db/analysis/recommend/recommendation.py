@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -486,8 +486,8 @@ def _of_one_kind(options: Sequence[Option], axis: Aim) -> list[Option]:
         kind = getattr(option, READINGS[axis])
         if measured_value(option, axis) is not None and kind != most:
             why = {COLUMNS[axis]: f"it was read of {kind}, not of {most} as for most"}
-            missing: dict[str, str] = {**option.missing, **why}
-            option = replace(option, missing=missing, **{FIELDS[axis]: None})
+            fields: dict[str, Any] = {FIELDS[axis]: None, "missing": {**option.missing, **why}}
+            option = replace(option, **fields)
         found.append(option)
     return found
 
