@@ -72,6 +72,7 @@ OWN_NAMES = {
         **dict.fromkeys(("table", "key", "column", "other", "other_column", "which", "kind"), "of KEYS, REFERENCES"),
         **dict.fromkeys(("columns", "key.split(',')[0]"), "of these, or `quoted`"),
         "marks": "question marks",
+        "suspect[kind].replace('?', quoted(name))": "a condition of this module",
     },
     "ingestion.py": dict.fromkeys(("key", "table"), "of our own tables"),
     "warehouse.py": {"table": "of our own tables"},

@@ -215,14 +215,17 @@ def _parser(name: str = NAME) -> Parser:
     add_settings(output, SHARED, "log_level")
     resume = "finish and store the unfinished runs in --output-dir"
     add_settings(output, COMMON, "resume", helps={"resume": resume})
-    for flag, what in (("benches", "your own benchmarks"), ("scripts", "your scripts, or one of them,")):
-        few_need(
-            output.add_argument(
-                f"--{flag}",
-                metavar="DIR",
-                help=f"with --resume: folder of {what} whose runs to finish (default: none)",
-            )
-        )
+    benches = output.add_argument(
+        "--benches",
+        metavar="DIR",
+        help="with --resume: folder of your own benchmarks whose runs to finish (default: none)",
+    )
+    scripts = output.add_argument(
+        "--scripts",
+        metavar="DIR",
+        help="with --resume: folder of your scripts, or one of them, whose runs to finish (default: none)",
+    )
+    few_need(benches, scripts)
     ab.add_comparison_flags(output)
     flags.add_turn(output)
     instead = parser.add_argument_group("instead of measuring a model")

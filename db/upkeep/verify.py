@@ -131,15 +131,15 @@ def _unreadable(warehouse: Warehouse) -> Iterator[Finding]:
     }
     is_sound = {"JSON": lambda text: not json_problem(text), "command": is_command_line}
     for table in (row["name"] for row in warehouse.query(TABLES).dicts()):
-        columns = warehouse.query(f"DESCRIBE {table}").dicts()
+        columns = warehouse.query(f"DESCRIBE {quoted(table)}").dicts()
         for column in columns:
             name = column["column_name"]
             kind = "command" if name == "command" else column["column_type"]
             if kind not in suspect:
                 continue
             sql = f"""
-                SELECT {columns[0]["column_name"]}::VARCHAR AS subject, {name}::VARCHAR AS value
-                FROM {table} WHERE {suspect[kind].replace("?", name)} ORDER BY ALL
+                SELECT {quoted(columns[0]["column_name"])}::VARCHAR AS subject, {quoted(name)}::VARCHAR AS value
+                FROM {quoted(table)} WHERE {suspect[kind].replace("?", quoted(name))} ORDER BY ALL
             """
             values = {"pattern": NOT_OURS, "depth": MAX_DEPTH} if kind == "JSON" else None
             for row in warehouse.query(sql, values).dicts():

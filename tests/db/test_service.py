@@ -85,9 +85,10 @@ def test_selected_runs_come_with_their_settings(tmp_path, run_file, make_run, ca
 
 def test_two_selections_are_compared_though_all_but_the_point_differs(tmp_path, make_run, capsys):
     path = tmp_path / "new.duckdb"
-    runs = (make_run(), make_run(precision="bfloat16"))  # not in turns
-    for number, run in enumerate(runs):
-        (tmp_path / f"{number}.json").write_text(dumps(run))
+    runs = (make_run(), make_run(precision="bfloat16"))
+    for number, run in enumerate(runs):  # not in turns
+        text = dumps(run).replace("2026-01-02T03:", f"2026-01-02T0{3 + number}:")
+        (tmp_path / f"{number}.json").write_text(text)
         assert main(["store", str(path), str(tmp_path / f"{number}.json")]) == 0
     before, after = (f"run={run.run_id}" for run in runs)
     assert main(["compare", str(path), before, after, "--json"]) == 3

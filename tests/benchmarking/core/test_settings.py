@@ -162,6 +162,7 @@ OTHER_MEANINGS = {
     "--request-rate": "recommend: the rate to serve",
     "--runtime": "charts: which results",
     "--save": "the other side of --no-save",
+    "--scripts": "run: whose runs to finish; worker: what it may run",
     "--share": "recommend: of stored requests, whatever share their load asked for",
 }
 """Flags with the name of a setting, or of a flag of another command, that a command declares itself, and why."""

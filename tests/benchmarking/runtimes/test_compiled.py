@@ -181,6 +181,7 @@ def operation_with(skips, graphs):
         prompt_tokens_per_call=None,
         new_tokens=None,
         streams=True,
+        keeps_state=False,
         reset=lambda: None,
         run=lambda mark: None,
     )
