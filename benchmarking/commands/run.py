@@ -67,15 +67,9 @@ def run(
         if arguments.resume:
             if arguments.dry_run:
                 raise UsageError("--resume continues saved runs: remove --dry-run")
-            with (
-                command_session.unfinished(
-                    Path(arguments.output_dir),
-                    arguments.model_id,
-                    vars(arguments),
-                    on_cluster=arguments.cluster is not None,
-                ) as files,
-                open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target,
-            ):
+            folder, on_cluster = Path(arguments.output_dir), arguments.cluster is not None
+            left = command_session.unfinished(folder, arguments.model_id, vars(arguments), on_cluster=on_cluster)
+            with left as files, open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target:
                 return command_session.resume(
                     files,
                     database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet),
