@@ -44,7 +44,15 @@ from benchmarking.core.records import Run, dumps
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.untrusted.redaction import redacted_record
 from db.analysis.selection import NEWEST, Selection
-from db.exporters.support.exporting import ExportRequest, Scope, Tables, folder_output, text_output, whole_runs
+from db.exporters.support.exporting import (
+    NOT_MEASURED,
+    ExportRequest,
+    Scope,
+    Tables,
+    folder_output,
+    text_output,
+    whole_runs,
+)
 from db.query import answers
 from db.run_records import StoredRun, selected_profiles
 from db.values import SETTINGS, heading, readable, with_words
@@ -353,8 +361,7 @@ LABELS = {
 }
 """Label -> column. A NULL has no label."""
 ROWS = """
-SELECT * FROM all_results WHERE result_id IN (SELECT result_id FROM chosen) AND status = 'ok'
-ORDER BY started_at, result_id
+SELECT * FROM all_results WHERE result_id IN (SELECT result_id FROM chosen) ORDER BY started_at, result_id
 """
 UNITS = {
     "_flops_per_sec": ("_flops_per_second", "flops_per_second", 1, 1),
@@ -404,15 +411,19 @@ class OpenMetricsExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         scope.months()
-        rows = scope.read(ROWS).dicts()
+        selected = scope.read(ROWS).dicts()
+        rows = [row for row in selected if row["status"] == "ok"]
         if not rows:
             raise UsageError("the selection has no measured result: there are no numbers to export")
+        if len(selected) > len(rows):
+            request.notify(f"left out: {text.counted(len(selected) - len(rows), 'result')}: {NOT_MEASURED}")
         columns = {field.name: field for field in answers.fields(warehouse, "all_results")}
         numbers = [name for name, field in columns.items() if field.type == "DOUBLE" and name not in FURTHER]
         # A time has one value, so only the last row of each series and time is kept.
         kept = {(_labels(row), row["started_at"].replace(tzinfo=UTC).timestamp()): row for row in rows}
         if len(rows) > len(kept):
-            request.notify(f"left out: {len(rows) - len(kept)} results at the same time as another one of their series")
+            again = text.counted(len(rows) - len(kept), "result")
+            request.notify(f"left out: {again} at the same time as another one of the series")
         others = sorted({name for row in kept.values() for name in row["other_metrics"]} - set(numbers))
         # A family occurs once in the text, and tools state the same quantity in several units: duration_ms, duration_s.
         families: dict[str, list[str]] = {}

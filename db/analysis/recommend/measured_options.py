@@ -36,6 +36,7 @@ from db.analysis.recommend.recommendation import (
     Quantity,
     Recommendation,
     how_known,
+    read_of,
     recommend_of_turns,
 )
 from db.analysis.selection import Selection, unstored
@@ -412,7 +413,7 @@ def _measured(values: Mapping[str, Any], missing: Mapping[str, str], point: Poin
         "ttft_ms": values.get("time_to_first_token_ms"),
         "ttft_high_ms": values.get("time_to_first_token_ci_high_ms"),
         "memory_mb": None if peak is None else values[peak],
-        "memory_of": None if peak is None else METRICS[peak].title.removesuffix(" (MB)").removeprefix("Peak "),
+        "memory_of": None if peak is None else read_of(peak),
         "energy_j": energy_j,
         "energy_of": energy_of,
         "output_error": values.get("output_error"),

@@ -30,6 +30,8 @@ from typing import Any, Literal
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import METRICS
+from benchmarking.core.plugins import has
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS, TO_MEASURE, source_of
 from benchmarking.core.records import Point
 from benchmarking.core.text import number
@@ -185,7 +187,7 @@ class Option:
     memory_mb: float | None = None
     """Peak memory, of the device if it was measured, otherwise of the process."""
     memory_of: str | None = None
-    """What that is of: "device memory allocated", "resident memory of the process", ..."""
+    """What that is of (`read_of`)."""
     energy_j: float | None = None
     """Per item, idle power included."""
     energy_of: str | None = None
@@ -415,7 +417,7 @@ def _at_best(option: Option, quantity: Quantity) -> tuple[float, str] | None:
     """The best that an unknown value can be, and what that is of: a percentile is no lower than the median and lower
     percentiles, and a value without an interval is no better than measured. None if nothing is known of it."""
     if quantity not in PERCENTILES:
-        value = measured_value(option, quantity)
+        value = None if quantity == "memory" and _is_memory_elsewhere(option) else measured_value(option, quantity)
         return None if value is None else (value, "as measured")
     lower = {"the median": option.latency_high_ms or option.latency_ms}
     for name in PERCENTILES[: PERCENTILES.index(quantity)]:
@@ -443,6 +445,8 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
         return option.cost, None if option.cost is not None else "no price"
     if quantity == "latency":
         return high, None
+    if quantity == "memory" and _is_memory_elsewhere(option):
+        return None, f"only {option.memory_of} is known, not the device's own memory"
     value = measured_value(option, quantity)
     if value is None:
         return None, option.missing.get(COLUMNS[quantity], "not measured")
@@ -459,6 +463,16 @@ def measured_value(option: Option, quantity: Quantity) -> float | None:
         return option.quality.get(ALL_QUALITY_LIMITS[quantity])
     value: float | None = getattr(option, FIELDS[quantity])
     return value
+
+
+def read_of(column: str) -> str:
+    """What a column of peak memory was read of: "device memory allocated", "resident memory of the process", ..."""
+    return METRICS[column].title.removesuffix(" (MB)").removeprefix("Peak ")
+
+
+def _is_memory_elsewhere(option: Option) -> bool:
+    """Whether the peak memory is the host's, of a device that has its own: the runtime reads none of that."""
+    return option.memory_of == read_of(COLUMNS["memory"]) and has(option.device_type, lambda kind: kind.memory == "own")
 
 
 def with_prices(option: Option, prices: Prices | None) -> Option:

@@ -265,6 +265,22 @@ def test_readings_of_different_things_are_not_ranked_as_one(aim, value, kind):
     assert aim not in recommend(alike, {}).axes
 
 
+def test_a_limit_on_memory_is_not_on_the_hosts_where_the_device_has_its_own():
+    """A runtime that reads no memory of a GPU leaves what its process holds in the host: neither within nor beyond."""
+    of_process = option("a", memory_mb=3000.0, memory_of="resident memory of the process")
+    on_gpu = replace(of_process, device_type="cuda", device="cuda:0")
+
+    for limit in (2000.0, 4000.0):
+        (miss,) = misses(on_gpu, {"memory": limit})
+        assert (miss.value, miss.why) == (
+            None,
+            "only resident memory of the process is known, not the device's own memory",
+        )
+    assert misses(replace(of_process, device_type="mps"), {"memory": 4000.0}) == ()
+    assert misses(of_process, {"memory": 2000.0})[0].value == 3000.0
+    assert misses(replace(on_gpu, memory_of="device memory allocated"), {"memory": 4000.0}) == ()
+
+
 def test_the_most_throughput_within_the_latency_is_recommended():
     options = [
         option("b1", latency_ms=5, high_ms=5.5, throughput=200),
