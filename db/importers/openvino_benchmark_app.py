@@ -15,11 +15,11 @@ from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar,
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
-from db.importers.support.reading import Fields, csv_lines, understood
+from db.importers.support.reading import Fields, csv_lines, parsed_number, understood
 
 DEFINITIONS = {
     "latency_*": "one infer request, several of which run beside each other where concurrency is above 1; in full mode "
-    "with the filling of its inputs; rounded to 0.01 ms",
+    "with the filling of its inputs; rounded to 0.01 ms, printed ones below 1 ms to 0.01 us",
     "throughput_samples_per_sec": "batch size times iterations over the whole time, as the tool sees the batch size",
     "first_call_ms": "the first inference after compiling",
     "compile_s": "compiling (loading) the model on the device",
@@ -37,6 +37,7 @@ TIMES = {
 }
 """Number -> metric, and the factor to it from the file's ms or samples per second."""
 ROUNDED_TO_MS = 0.01
+US_PER_MS = 1e3
 INEXACT, TOO_INEXACT = 0.005, 0.02
 """Rounding relative to the latency: above the first it is a doubt, above the second it can hide a change of 2 %."""
 NAMELESS = re.compile(r"(Model\d*|main_graph|torch[-_]jit.*|tf2onnx|)", re.IGNORECASE)
@@ -52,18 +53,23 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         for name in (SETUP, RESULTS):
             if not isinstance(data.get(name), dict):
                 file.refuse(f"{name}: expected an object: the report is truncated, or not benchmark_app's")
-        yield _run(_fields(file, data), "", None)
+        yield _run(_fields(file, data), "")
         return
 
     def printed(numbered: tuple[int, tuple[int, list[str]]]) -> ForeignRun:
         number, (at, lines) = numbered
         version = next((found[1] for line in lines if (found := BUILD.search(line))), None)
-        return _run(_fields(file, _from_printed(lines), f"line {at}: "), str(number), version)
+        averages = (found[1] for line in lines if (found := PRINTED[RESULTS]["latency_avg"].search(line)))
+        is_in_us = next(averages, "").endswith(" us")
+        fields = _fields(file, _from_printed(lines), f"line {at}: ")
+        return _run(fields, str(number), version, ROUNDED_TO_MS / US_PER_MS if is_in_us else ROUNDED_TO_MS)
 
     yield from understood(file, enumerate(parts), printed)
 
 
-def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignRun:
+def _run(
+    found: Mapping[str, Fields], key: str, version: str | None = None, rounded_to_ms: float = ROUNDED_TO_MS
+) -> ForeignRun:
     options, setup, results = found[OPTIONS], found[SETUP], found[RESULTS]
     point, doubts, shapes = _point(options, setup, setup.count("nireq") or 1)
     cell = _cell(options, setup)
@@ -84,11 +90,11 @@ def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignR
         metrics[f"latency_{PERCENTILES.get(str(boundary), f'p{boundary}')}_ms"] = middle
         missing["latency_median_ms"] = f"{NOT_SUPPORTED}: percentile {boundary} was asked for in its place"
     # A doubt if half of the last digit is a large part of the latency.
-    typical = metrics.get("latency_median_ms", metrics.get("latency_mean_ms", 0.0))
-    share = ROUNDED_TO_MS / 2 / typical if typical > 0 else 1.0
-    if share >= INEXACT:
+    typical = metrics.get("latency_median_ms", metrics.get("latency_mean_ms"))
+    share = rounded_to_ms / 2 / typical if typical else 1.0
+    if typical is not None and share >= INEXACT:
         severity: Severity = "noisy" if share >= TOO_INEXACT else "info"
-        evidence: dict[str, Json] = {"latency_ms": typical, "rounded_to_ms": ROUNDED_TO_MS, "share": share}
+        evidence: dict[str, Json] = {"latency_ms": typical, "rounded_to_ms": rounded_to_ms, "share": share}
         doubts = (*doubts, Doubt(kind="rounded", severity=severity, evidence=evidence))
     result = foreign_result(
         point,
@@ -271,11 +277,11 @@ PRINTED: dict[str, dict[str, re.Pattern[str]]] = {
     RESULTS: {
         "iterations_num": re.compile(r"Count:\s+(\d+) iterations"),
         "execution_time": re.compile(r"Duration:\s+(\S+) ms"),
-        "latency_median": re.compile(r"(?:Median|Latency|\d{1,3} percentile):\s+(\S+) ms"),
-        "percentile_boundary": re.compile(r"(\d{1,3}) percentile:\s+\S+ ms"),
-        "latency_avg": re.compile(r"(?:Average|AVG|Avg):\s+(\S+) ms"),
-        "latency_min": re.compile(r"(?:Min|MIN):\s+(\S+) ms"),
-        "latency_max": re.compile(r"(?:Max|MAX):\s+(\S+) ms"),
+        "latency_median": re.compile(r"(?:Median|Latency|\d{1,3} percentile):\s+(\S+ [mu]s)"),
+        "percentile_boundary": re.compile(r"(\d{1,3}) percentile:\s+\S+ [mu]s"),
+        "latency_avg": re.compile(r"(?:Average|AVG|Avg):\s+(\S+ [mu]s)"),
+        "latency_min": re.compile(r"(?:Min|MIN):\s+(\S+ [mu]s)"),
+        "latency_max": re.compile(r"(?:Max|MAX):\s+(\S+ [mu]s)"),
         "throughput": re.compile(r"Throughput:\s+(\S+) FPS"),
         "first_inference_time": re.compile(r"First inference took (\S+) ms"),
         "compile_model_time": re.compile(r"(?:Compile|Load) (?:model|network) took (\S+) ms"),
@@ -294,7 +300,7 @@ PRINTED: dict[str, dict[str, re.Pattern[str]]] = {
     },
 }
 """Section and name -> the printed line."""
-TIMED = re.compile(r"([A-Z][\w %-]{0,100}?):?\s+(-?[\d.]+ (?:ms|FPS))\s*$")
+TIMED = re.compile(r"([A-Z][\w %-]{0,100}?):?\s+(-?[\d.]+ (?:[mu]s|FPS))\s*$")
 """A line with another time or rate."""
 FLAG = re.compile(r"\s(--?[a-z]\w*)(?:[= ](?!-)(\"[^\"]*\"|'[^']*'|\S+))?")
 COMMAND = re.compile(r"benchmark_app(?:\.py|\.exe)?((?:\s+-.*)|$)")
@@ -328,6 +334,10 @@ def _from_printed(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
         section: {name: match[1] for name, pattern in names.items() if (match := pattern.search(text))}
         for section, names in PRINTED.items()
     }
+    for name, value in sections[RESULTS].items():
+        number, _, unit = value.partition(" ")
+        in_us = parsed_number(number) if unit == "us" else number
+        sections[RESULTS][name] = in_us if isinstance(in_us, str) else in_us / US_PER_MS
     setup = sections[SETUP]
     setup["target_device"] = setup.get("target_device") or options.get("-d") or options.get("--target_device")
     setup.setdefault("api", options.get("-api"))

@@ -161,6 +161,29 @@ def test_the_printed_average_of_version_2022_1_is_read(tmp_path):
     assert found.results[0].metrics == expected.results[0].metrics
 
 
+def test_printed_latencies_below_a_millisecond_are_in_microseconds(tmp_path):
+    text = """\
+[ INFO ] Count:            200 iterations
+[ INFO ] Latency:
+[ INFO ]    Median:        9.38 us
+[ INFO ]    Average:       137.31 us
+[ INFO ]    Min:           9.09 us
+[ INFO ]    Max:           12331.19 us
+[ INFO ]    StdDev:        1.20 us
+[ INFO ] Throughput:   6934.83 FPS
+"""
+    (tmp_path / "a.log").write_text(text)
+    run = only_run(tmp_path / "a.log")
+    (result,) = run.results
+    times = [result.metrics[f"latency_{name}_ms"] for name in ("median", "mean", "min", "max")]
+    assert times == pytest.approx([0.00938, 0.13731, 0.00909, 12.33119])
+    assert run.origin.kept["others"] == {"printed": {"StdDev": "1.20 us"}}
+    assert "rounded" not in [doubt.kind for doubt in result.doubts]  # to 0.01 us
+    (tmp_path / "b.log").write_text("".join(line for line in text.splitlines(True) if " us" not in line))
+    (without,) = only_run(tmp_path / "b.log").results
+    assert "rounded" not in [doubt.kind for doubt in without.doubts]  # no latency is stated
+
+
 def test_printed_times_and_rates_that_are_not_known_are_kept(tmp_path):
     text = (FOLDER / "printed.log").read_text()
     more = "[ INFO ]    StdDev:        1.20 ms\n[ INFO ] Fill inputs took 5.10 ms\n[ INFO ]    Min:"
