@@ -129,6 +129,8 @@ DEVICE = re.compile(r"(?:^|[/,;])\s*((?!auto|none)[A-Za-z]+)(?=\d|\[)")
 NUMBERED = re.compile(r"(?<![A-Za-z])([A-Za-z]+)(\d{1,3})\b")
 """A chosen device with its number among those of its backend."""
 TEST_COLUMNS = {"model", "test", "t/s"}
+TOOL = "llama-bench"
+"""What is named above a table that somebody shortened."""
 OF_A_CLIENT = {"ttfr (ms)", "est_ppt (ms)", "e2e_ttft (ms)"}
 """Columns of llama-benchy, which sends requests to a server of any engine and prints a similar table."""
 GROUP_OF_THREE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -136,11 +138,11 @@ BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 BATCHED_NEEDED = {"pp", "tg", "t_pp", "speed_pp", "t_tg", "speed_tg"}
 SIZES = {"pl", "n_kv"}
-"""A row has the number of sequences, or in llama-sweep-bench the tokens in the cache alone."""
+"""A row has the number of sequences, or in llama-sweep-bench, which times no whole call, the tokens in the cache."""
 COLUMNS = {
     "PP": "pp",
     "TG": "tg",
-    "B": "pl",
+    **dict.fromkeys(("B", "PL"), "pl"),
     "N_KV": "n_kv",
     "T_PP s": "t_pp",
     "S_PP t/s": "speed_pp",
@@ -429,6 +431,9 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
             if own and not OF_A_CLIENT.isdisjoint(own[0][1]):
                 file.leave_out(f"line {own[0][0]}", "a table of llama-benchy, a client of any server: it is not read")
                 continue
+            if own and "backend" not in own[0][1] and TOOL not in above and not BUILD.search(below):
+                file.leave_out(f"line {own[0][0]}", f"a table without backend, which {TOOL} prints: of another engine")
+                continue
             models = {tuple(cells.get(name) for name in ("model", "size", "params")) for _, cells in own}
             if len(models) == 1 and (model := _model_above(above)):
                 shared["model_above"] = model
@@ -550,7 +555,7 @@ def _batched_table_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
 
 def _batched_row(row: Fields) -> tuple[Mapping[str, Any], Result]:
     prompt, new, batch = (row.sure(row.integer, name) for name in ("pp", "tg", "pl"))
-    is_sweep = "pl" not in row and "n_kv" in row
+    is_sweep = "pl" not in row and "n_kv" in row and "speed" not in row
     batch = 1 if is_sweep else batch
     if not batch or not (prompt or new):
         row.refuse("pl", "expected a batch of prompts or new tokens")
@@ -615,12 +620,13 @@ def _tables(file: ForeignFile, lines: Sequence[str], columns: set[str]) -> Itera
 
         def rows(start: int = start, end: int = end, last: int = last, names: Sequence[str] = names) -> Rows:
             for number in range(start, last):
-                cells = _cells_of(lines[number])
+                line, cells = lines[number].strip(), _cells_of(lines[number])
+                if not line or SEPARATOR.fullmatch(QUOTE.sub("", line)):
+                    continue
                 if len(cells) == len(names):
                     yield number + 1, dict(zip(names, cells, strict=True))
-                elif cells or (number < end and lines[number].strip()):
-                    shown = file.beginning(lines[number].strip())
-                    file.leave_out(f"line {number + 1}", f"not a row of the table: {shown!r}")
+                elif cells or number < end:
+                    file.leave_out(f"line {number + 1}", f"not a row of the table: {file.beginning(line)!r}")
 
         yield above, "\n".join(lines[end:last]), rows()
 
@@ -632,9 +638,11 @@ def _cells_of(line: str) -> list[str]:
 
 
 def _is_heading(lines: Sequence[str], at: int, names: set[str]) -> bool:
-    """Whether a Markdown table with these columns begins at this line."""
-    separator = QUOTE.sub("", lines[at + 1]) if at + 1 < len(lines) else ""
-    return names <= set(_cells_of(lines[at])) and bool(SEPARATOR.fullmatch(separator))
+    """Whether a Markdown table with these columns, or one of any columns, begins at this line."""
+    cells, separator = _cells_of(lines[at]), QUOTE.sub("", lines[at + 1]) if at + 1 < len(lines) else ""
+    # A rule below a row makes it no heading.
+    is_other = len(_cells_of(separator)) == len(cells) > 0 and not any(map(SPEED.fullmatch, cells))
+    return names <= set(cells) and bool(SEPARATOR.fullmatch(separator)) and (is_other or bool(names))
 
 
 def _model_above(text: str) -> str | None:

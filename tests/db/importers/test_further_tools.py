@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,7 @@ from db.importers.support.files import NoResultsError, read_file
 from db.run_records import qualities, store_quality, stored_runs
 from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 from tests.helpers.run_changes import Alter
 
@@ -248,6 +250,17 @@ def test_the_lines_of_a_sweep_are_points_of_a_filled_cache():
     assert (metrics["time_to_first_token_ms"], metrics["decode_tokens_per_sec"]) == (pytest.approx(1169.302), 67.458099)
     assert metrics["time_per_output_token_ms"] == pytest.approx(1897.474 / 128)
     assert run.cell.num_threads == 32
+
+
+def test_the_sequences_of_a_batched_table_may_be_headed_pl(tmp_path):
+    heading = "|    PP |    TG |  PL |  N_KV |  T_PP s | S_PP t/s |  T_TG s | S_TG t/s |    T s |   S t/s |"
+    row = "|   512 |   128 |   4 |  2560 |   0.271 |  7557.20 |   1.810 |   282.87 |  2.081 | 1230.18 |"
+    (tmp_path / "a.md").write_text(f"{heading}\n{re.sub('[^|]', '-', heading)}\n{row}\n")
+    ((result,),) = [run.results for run in runs(tmp_path / "a.md")]
+    assert (result.point.label, result.metrics["latency_median_ms"]) == ("b4 s512 n128", 2081.0)
+    (tmp_path / "b.md").write_text((tmp_path / "a.md").read_text().replace(" PL ", " XX "))
+    with left_out("pl: "):  # a table with the time of a whole call is no sweep
+        runs(tmp_path / "b.md")
 
 
 def test_the_tables_of_a_report_belong_to_the_models_above_them(tmp_path):

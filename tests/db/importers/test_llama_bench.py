@@ -412,7 +412,7 @@ def test_a_table_of_llama_benchy_is_no_result_of_llama_cpp(tmp_path):
     (tmp_path / "benchy.md").write_text(BENCHY)
     with left_out(r"line 3: a table of llama-benchy, a client of any server: it is not read$"):
         list(LLAMA_BENCH.runs(read_file(tmp_path / "benchy.md")))
-    own = "| model | test | t/s |\n|---|---:|---:|\n| llama 7B Q4_0 | pp512 | 100.00 ± 1.00 |\n"
+    own = "llama-bench -p 512\n| model | test | t/s |\n|---|---:|---:|\n| llama 7B Q4_0 | pp512 | 100.00 ± 1.00 |\n"
     (tmp_path / "both.md").write_text(f"{BENCHY}\n{own}")
     file = read_file(tmp_path / "both.md")
     (run,) = LLAMA_BENCH.runs(file)
@@ -420,3 +420,22 @@ def test_a_table_of_llama_benchy_is_no_result_of_llama_cpp(tmp_path):
     assert [one.text for one in file.left_out] == [
         "line 3: a table of llama-benchy, a client of any server: it is not read"
     ]
+
+
+def test_a_table_without_a_backend_is_of_another_engine(tmp_path):
+    table = "| model | size | test | t/s |\n|---|---:|---:|---:|\n| M | 20889 MiB | pp128 | 552.07 ± 1.29 |\n"
+    (tmp_path / "raw.md").write_text(f"# Raw BaseRT benchmark output\n{table}")
+    with left_out(r"line 4: a table without backend, which llama-bench prints: of another engine$"):
+        list(LLAMA_BENCH.runs(read_file(tmp_path / "raw.md")))
+
+
+@pytest.mark.parametrize("after", ["---", "  ", "|", "------|------", "|---|---|---|---|---|---|"])
+def test_what_stands_below_a_table_takes_no_row_of_it(tmp_path, after):
+    row = "| 7B Q8_0 | 7.54 GiB | 7.62 B | CUDA | {} | {} |"
+    table = ["| model | size | params | backend | test | t/s |", "|---|---|---|---|---|---|"]
+    rows = [row.format("pp512", "7263.61 ± 90.94"), row.format("tg128", "119.84 ± 0.70")]
+    (tmp_path / "a.md").write_text("\n".join([*table, *rows, after, "build: 8cf427ff (5163)"]))
+    (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.md"))
+    assert [one.point.label for one in run.results] == ["b1 s512", "b1 n128"]
+    (tmp_path / "b.md").write_text("\n".join([*table, *rows[:1], after, "", *table, *rows[1:], after]))
+    assert sum(len(run.results) for run in LLAMA_BENCH.runs(read_file(tmp_path / "b.md"))) == 2
