@@ -38,15 +38,22 @@ from db.importers.support.serving import (
     with_requests,
 )
 
-TRTEXEC_COMMAND = re.compile(r"^&&&& RUNNING TensorRT\.trtexec(?: \[TensorRT v(\d+)\])?.*? # (.*)$", re.MULTILINE)
+TRTEXEC_COMMAND = re.compile(r"&&&& RUNNING TensorRT\.trtexec(?: \[TensorRT v(\d+)\])?.*? # (.*)$", re.MULTILINE)
+TYPED = re.compile(r"(?<![\w.-])trtexec(?:\.exe)?[ \t]+-(?:\\\r?\n|[^\n|;&`])*")
+"""A command in a text, up to its end across lines that end in a backslash."""
 TRTEXEC_SUMMARY = "=== Performance summary ==="
 FAILED = Doubt(kind="command_failed", severity="invalid", evidence={"n": 1, "of": 1})
 """Of a log with times that ends in FAILED."""
-SECTION = re.compile(r"^\[[^\]]*\] \[I\] (Host Latency|GPU Compute|Enqueue Time)\s*$", re.MULTILINE)
+SECTION = re.compile(r"\[I\] (Host Latency|GPU Compute|Enqueue Time)\s*$", re.MULTILINE)
 """Title of a section of TensorRT 7's log, whose statistics are one to a line."""
+BEGINS = re.compile(
+    rf"(&&&& RUNNING TensorRT\.trtexec)|(=== Model Options ===)|({TRTEXEC_SUMMARY})|(\[I\] Host Latency\s*$)",
+    re.MULTILINE,
+)
+"""What a run begins with, in its order in a log: one that is not further on than the one before begins another run."""
 SECTIONS = {"Host Latency": "latency", "GPU Compute": "gpu_compute", "Enqueue Time": "enqueue"}
 OF_SECTION = re.compile(
-    r"\] \[I\] (?:(min|max|mean|median): ([-+.\deE]+) ms|percentile: ([-+.\deE]+) ms at (\d+(?:\.\d+)?)%)"
+    r"\[I\] (?:(min|max|mean|median): ([-+.\deE]+) ms|percentile: ([-+.\deE]+) ms at (\d+(?:\.\d+)?)%)"
     r"(?: \(end to end ([-+.\deE]+) ms(?: at [\d.]+%)?\))?"
 )
 TIME = re.compile(r"\[(\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\]")
@@ -222,29 +229,62 @@ def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
         )
         yield ForeignRun(model_id="unknown", runtime="tensorrt", device_type="cuda", results=[result])
         return
-    text = file.text or ""
-    starts = [found.start() for found in TRTEXEC_COMMAND.finditer(text)] or _starts(text)
-    for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)], strict=True)):
-        yield _of_log(file, text[start:end], str(index))
+    for index, (part, above) in enumerate(_parts(file.text or "")):
+        yield _of_log(file, part, above, str(index))
 
 
-def _of_log(file: ForeignFile, part: str, key: str) -> ForeignRun:
-    """The run of one command, from its part of the log."""
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    """The part of each run in a text, and what stands above it since the result of the run before."""
+    found = list(BEGINS.finditer(text))
+    orders = [one.lastindex or 0 for one in found]
+    begins = [0, *(at for at in range(1, len(found)) if orders[at] <= orders[at - 1])]
+    starts = [found[at].start() for at in begins] if found else [len(text)]
+    # A log that was cut out without its command begins anywhere.
+    firsts = [starts[0] if found and orders[0] == 1 else 0, *starts[1:]]
+    ends, above = [*starts[1:], len(text)], [0, *(found[at - 1].end() for at in begins[1:])]
+    for first, start, end, since in zip(firsts, starts, ends, above, strict=True):
+        yield text[first:end], text[since:start]
+
+
+def _typed_command(text: str) -> str:
+    """The last command that somebody wrote in the text; "" for none, or if another one names another model, since it is
+    not known which of them printed a result."""
+    found = TYPED.finditer(text)
+    commands = [one[0] for one in found if "&&&&" not in text[text.rfind("\n", 0, one.start()) + 1 : one.start()]]
+    return commands[-1] if len({_model_name(_path(command)) for command in commands}) == 1 else ""
+
+
+def _path(command: str) -> str:
+    """The model's file; "" for none, a variable or a placeholder."""
+    found = FILE.search(command)
+    return "" if found is None or re.search("[$<*{]", found[1]) else found[1]
+
+
+def _model_name(path: str) -> str:
+    folder, name = ["", *re.split(r"[/\\]", path)][-2:]
+    name = name.rpartition(".")[0] or name
+    return folder if name == "model" and folder not in ("", ".", "..", "models") else name  # an exporter's default name
+
+
+def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
+    """The run of one command, from its part of the log and what stands above that."""
     found = {name: match[1] if (match := pattern.search(part)) else None for name, pattern in TRTEXEC_STATED.items()}
     command, times = TRTEXEC_COMMAND.search(part), TIME.findall(part)
-    words = command[2].split() if command else []
+    typed = command[2] if command else _typed_command(above)
+    name = _model_name(found["model"] or _path(typed))
+    if not command and name != _model_name(_path(typed)):
+        typed = ""  # of another run
+    words = [word for word in typed.split() if word not in ("\\", ">", "#")]
     given = {flag: value for word in words for flag, _, value in [word.lstrip("-").partition("=")] if word[0] == "-"}
-    path = FILE.search(command[2]) if command else None
-    folder, name = ["", *re.split(r"[/\\]", found["model"] or (path[1] if path else ""))][-2:]
-    name = name.rpartition(".")[0] or name
-    if name == "model" and folder not in ("", ".", "..", "models"):  # an exporter's default name
-        name = folder
     others = [flag.upper() for flag in BUILT_FOR if flag in given]
     precision = found["precision"] or ("+".join(["FP32", *others]) if others else None)
     if "loadEngine" in given:  # then the stated precision does not describe a build
         precision = None
     streams = found["streams"] or given.get("infStreams") or given.get("streams")
-    batch, point, shapes = _sizes(part, found["implicit_batch"])
+    implicit = found["implicit_batch"]
+    if implicit is None and "] Batch: " not in part and re.fullmatch(r"[1-9]\d{0,8}", given.get("batch", "")):
+        implicit = given["batch"]
+    batch, point, shapes = _sizes(part, typed, implicit)
     mode: dict[str, Scalar] = {name: given[name] or True for name in SETTINGS if name in given}
     for setting, pattern in PRINTED_SETTINGS.items():
         if printed := pattern.search(part):
@@ -256,7 +296,7 @@ def _of_log(file: ForeignFile, part: str, key: str) -> ForeignRun:
     return ForeignRun(
         key=key,
         model_id=name or "unknown",
-        results=[_of_summary(file, part, batch, point, found["implicit_batch"])],
+        results=[_of_summary(file, part, batch, point, implicit)],
         started_at=_time(times[0]) if times else None,
         finished_at=_time(times[-1]) if times else None,
         stated_times=[time.isoformat() for one in times[:1] if (time := _time(one))],
@@ -273,11 +313,11 @@ def _of_log(file: ForeignFile, part: str, key: str) -> ForeignRun:
     )
 
 
-def _sizes(text: str, implicit_batch: str | None) -> tuple[int, Point, str]:
-    """The batch of a query, 0 if it is not stated; its point; and its shapes, if they are no sequence and no square
-    image."""
+def _sizes(log: str, command: str, implicit_batch: str | None) -> tuple[int, Point, str]:
+    """The batch of a query, 0 if neither its log nor its command states it; its point; and its shapes, if they are no
+    sequence and no square image."""
     shapes: dict[str, str] = {}
-    for source in SHAPES:
+    for source, text in zip(SHAPES, (log, command, command), strict=True):
         for stated in source.findall(text):
             for name, shape in SHAPE.findall(re.sub("[\"']", "", stated)):
                 shapes.setdefault(name, shape)
@@ -295,15 +335,6 @@ def _sizes(text: str, implicit_batch: str | None) -> tuple[int, Point, str]:
     if len(sizes) == 3 and sizes[1] == sizes[2] and sizes[2]:
         return batch, replace(point, axes={"image_size": sizes[2]}), ""
     return batch, point, ", ".join(shape.removeprefix(f"{batch}x") for shape in distinct)
-
-
-def _starts(text: str) -> list[int]:
-    """Where each run begins in a log that was cut out without its commands."""
-    for title in ("=== Model Options ===", TRTEXEC_SUMMARY):
-        starts = [found.start() for found in re.finditer(rf"^.*{title}", text, re.MULTILINE)]
-        if len(starts) >= text.count(TRTEXEC_SUMMARY):
-            return [0, *starts[1:]]
-    return [0]
 
 
 def _time(text: str) -> datetime | None:

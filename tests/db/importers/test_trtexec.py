@@ -205,3 +205,47 @@ def test_a_log_without_options_has_the_precisions_of_its_command(tmp_path):
     )
     run, *_ = TRTEXEC.runs(read_file(tmp_path / "log.txt"))
     assert run.cell.runtime_mode == {"precisions": "FP32+FP16+INT8", "streams": "2"}
+
+
+SUMMARY = """\
+[I] === Performance summary ===
+[I] Throughput: {0}00 qps
+[I] Latency: min = 1.5 ms, max = 1.75 ms, mean = {0} ms, median = {0} ms
+"""
+COMMANDS = "`trtexec --onnx=models/static.onnx`\n`trtexec --onnx=dynamic.onnx --optShapes=x:64x512 --shapes=x:16x512`\n"
+
+
+def of_text(folder, text):
+    """Model, point and throughput of each run in a text."""
+    (folder / "notes.md").write_text(text)
+    found = [(run, run.results[0]) for run in TRTEXEC.runs(read_file(folder / "notes.md"))]
+    return [
+        (run.cell.workload.model_id[:7], one.point.label, one.metrics.get("throughput_samples_per_sec"))
+        for run, one in found
+    ]
+
+
+def test_the_command_that_is_written_above_a_result_names_its_model_and_settings(tmp_path):
+    engine = "$ trtexec --loadEngine=r.engine \\\n  --batch=8 --streams=8 --useCudaGraph | tee log\n"
+    text = f"trtexec --onnx=r.onnx --saveEngine=r.engine\n{engine}{SUMMARY.format(1)}{COMMANDS[36:]}{SUMMARY.format(2)}"
+    assert of_text(tmp_path, text) == [("r", "b8", 100.0), ("dynamic", "b16 s512", 3200.0)]
+    run = next(iter(TRTEXEC.runs(read_file(tmp_path / "notes.md"))))
+    assert run.cell.runtime_mode == {"useCudaGraph": True, "streams": "8"}
+
+
+def test_of_several_commands_above_a_result_none_is_its_own(tmp_path):
+    text = (
+        f"{COMMANDS}static:\n{SUMMARY.format(1)}dynamic:\n{SUMMARY.format(2)}Use trtexec --shapes=x:4x8 for others.\n"
+    )
+    assert of_text(tmp_path, text) == [("unknown", "b1", None)] * 2
+
+
+def test_a_summary_below_a_logged_command_and_its_own_is_another_run(tmp_path):
+    logged = "2026-10-01T10:00:00Z &&&& RUNNING TensorRT.trtexec # trtexec --onnx=r.onnx --shapes=x:8x512\n"
+    text = f"{SUMMARY.format(3)}{logged}{SUMMARY.format(1)}&&&& PASSED # trtexec --onnx=r.onnx\n{SUMMARY.format(2)}"
+    assert of_text(tmp_path, text) == [("unknown", "b1", None), ("r", "b8 s512", 800.0), ("unknown", "b1", None)]
+
+
+def test_a_command_of_another_model_than_the_log_states_is_not_its_own(tmp_path):
+    options = "[I] === Model Options ===\n[I] Model: a.onnx\n"
+    assert of_text(tmp_path, f"trtexec --onnx=$MODEL --batch=4\n{options}{SUMMARY.format(1)}") == [("a", "b1", None)]
