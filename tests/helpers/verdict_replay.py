@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.verdicts.judging import Pair, Session, judge, log_variance
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
 from benchmarking.sweep.run.command_turns import order
+from db.analysis.compare.comparison import pair_of_sessions
 from db.analysis.compare.stored_results import session_scatter
 
 if TYPE_CHECKING:
@@ -422,6 +423,35 @@ def replay_sides(
         scatter = session_scatter([[one.value for one in group] for group in groups])
         known = None if scatter is None else (scatter, scatter)
         pair = Pair(before=tuple(sides[0]), after=tuple(sides[1]), scatter=known)
+        judgements += judge([pair], JUDGED[DEFAULT_METRIC])
+    return _rates(judgements, change)
+
+
+def replay_sittings(
+    days: int, sessions: int, *, day_sd: float, session_sd: float, pairs: int, seed: int, change: float = 0.0
+) -> Rates:
+    """The rates of the last two of so many days, a week apart, each with some sessions within two hours, on a machine
+    that varies from day to day more than within a sitting."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    judgements: list[Judgement] = []
+    for _ in range(pairs):
+        levels = rng.normal(0.0, day_sd, (days, 1)) + rng.normal(0.0, session_sd, (days, sessions))
+        levels[-1] += math.log1p(change)
+        launches = np.exp(levels[:, :, None] + rng.normal(0.0, 0.005, (days, sessions, LAUNCHES)))
+        by_day = [
+            [
+                replace(
+                    _session(launches[day, number].tolist(), day * sessions + number),
+                    time=datetime(2026, 1, 5, 10) + timedelta(days=7 * day, minutes=10 * number),
+                )
+                for number in range(sessions)
+            ]
+            for day in range(days)
+        ]
+        before, after, others = by_day[-2], by_day[-1], [one for day in by_day[:-2] for one in day]
+        pair = pair_of_sessions((before, after), ("series", "series"), {"series": others})
         judgements += judge([pair], JUDGED[DEFAULT_METRIC])
     return _rates(judgements, change)
 

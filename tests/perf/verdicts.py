@@ -29,6 +29,7 @@ from tests.helpers.verdict_replay import (
     normal,
     replay_history,
     replay_sides,
+    replay_sittings,
     replay_timed,
     replay_turns,
 )
@@ -59,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _show("sessions and launches of 1 %, by the length of the history", (), _by_history(pairs))
     _show("one session against the other 12 and 30 of its series", (), _against_all(pairs))
     _show("sides of several sessions, no others of the series", (), _of_sides(pairs))
+    _show("several sessions of one day against those of another", (), _of_sittings(pairs))
     _show("sessions 25 apart, 30 others of the series", (), _far_apart(pairs))
     return 0
 
@@ -129,6 +131,18 @@ def _of_sides(pairs: int) -> Iterator[tuple[str, ...]]:
             equal = replay_sides(case, pairs=pairs, seed=5, **sides)
             found = [replay_sides(case, pairs=pairs // 4, seed=6, change=change, **sides) for change in CHANGES]
             yield _row(f"{name}, {before} against {after}", equal, found, pairs)
+
+
+def _of_sittings(pairs: int) -> Iterator[tuple[str, ...]]:
+    for days, sessions in ((2, 10), (6, 5), (10, 5), (22, 5)):
+        for day_sd, session_sd in ((0.02, 0.002), (0.01, 0.01)):
+            case = {"day_sd": day_sd, "session_sd": session_sd}
+            equal = replay_sittings(days, sessions, pairs=pairs, seed=5, **case)
+            found = [
+                replay_sittings(days, sessions, pairs=pairs // 4, seed=6, change=change, **case) for change in CHANGES
+            ]
+            name = f"days {day_sd:.1%}, their sessions {session_sd:.1%}"
+            yield _row(f"{name}: {days} days of {sessions} sessions", equal, found, pairs)
 
 
 def _far_apart(pairs: int) -> Iterator[tuple[str, ...]]:

@@ -53,10 +53,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from math import exp, hypot, log
-from statistics import fmean, median
+from statistics import fmean, geometric_mean, median
 from typing import Any, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
@@ -71,6 +71,9 @@ from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement, Scope, chang
 
 MIN_SESSIONS = 5
 """With 4 differences, the interval is about ten times as wide as the scatter; with fewer it is useless."""
+HOUR = timedelta(hours=1)
+SITTING = 6 * HOUR
+"""Sessions that began so close together tell nothing of what the machine does from day to day."""
 HOURS_ALIKE = 2.0
 """Sessions up to so many hours of the day apart are alike."""
 OTHER_HOURS, OTHER_WEEKDAYS = 0.2, 0.5
@@ -246,6 +249,50 @@ class Session:
     """Start in UTC; None if it is unknown."""
 
 
+def are_apart(before: Sequence[Session], after: Sequence[Session]) -> bool:
+    """Whether most sessions of either side have none of the other within a sitting: the difference of the sides then
+    includes what the machine does from day to day."""
+
+    def alone(side: Sequence[Session], other: Sequence[Session]) -> int:
+        times = [one.time for one in other if one.time is not None]
+        return sum(one.time is not None and all(abs(one.time - time) > SITTING for time in times) for one in side)
+
+    return 2 * alone(before, after) > len(before) or 2 * alone(after, before) > len(after)
+
+
+def of_sittings(groups: Sequence[Sequence[Session]]) -> list[tuple[Session, ...]]:
+    """The sessions of each group, where those that began within a sitting of its first one are one session: its value
+    is their geometric mean (0 with one that is not above 0), its position that of the first. Positions are renumbered,
+    over all groups."""
+    merged: list[list[Session]] = []
+    for group in groups:
+        sittings: list[list[Session]] = []
+        for one in sorted(group, key=lambda one: one.time or datetime.max):
+            begun = sittings[-1][0].time if sittings else None
+            if begun is not None and one.time is not None and one.time - begun <= SITTING:
+                sittings[-1].append(one)
+            else:
+                sittings.append([one])
+        merged.append(
+            [
+                replace(
+                    min(members, key=lambda one: one.position),
+                    value=geometric_mean(values) if min(values) > 0 else 0.0,
+                    launches=tuple(value for member in members for value in member.launches),
+                    time=members[0].time,
+                )
+                for members in sittings
+                if (values := [member.value for member in members])
+            ]
+        )
+    places = sorted({one.position for group in merged for one in group})
+    number = {place: position for position, place in enumerate(places)}
+    return [
+        tuple(sorted((replace(one, position=number[one.position]) for one in group), key=lambda one: one.position))
+        for group in merged
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """Two sides of a point: the input of a judgement."""
@@ -262,6 +309,8 @@ class Pair:
     """How often the rounds were evaluated to decide whether to add more."""
     scatter: tuple[SessionScatter, SessionScatter] | None = None
     """Of the two sides' series; None if their history is too short."""
+    is_of_sittings: bool = False
+    """Whether sessions of one sitting are one (`of_sittings`)."""
 
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
@@ -339,7 +388,9 @@ def _why_not_judged(pair: Pair) -> str | None:
     if pair.scatter is None and pair.rounds:
         return f"{counted(len(pair.rounds), 'round')} gave no interval: {rounds_words(ROUNDS_TO_PROVE)}"
     if pair.scatter is None:
-        return f"they did not run in turns, and a series has fewer than {MIN_SESSIONS} other sessions; {AB_HINT}"
+        which = f"sessions at other times (those within {SITTING // HOUR} hours count as one)"
+        which = which if pair.is_of_sittings else "other sessions"
+        return f"they did not run in turns, and a series has fewer than {MIN_SESSIONS} {which}; {AB_HINT}"
     fewest = [min(len(one.launches) for one in side) for side in (pair.before, pair.after)]
     if min(fewest) < MIN_LAUNCHES:
         launches = f"{fewest[0]} and {fewest[1]} launches"

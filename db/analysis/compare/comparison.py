@@ -429,19 +429,48 @@ def _pair(
                 for session_id, members in sorted(groups.items(), key=lambda item: positions[item[0]])
             )
         )
-    series = [side[0].series_id for side in sides]
-    if len({measured.series_id for side in sides for measured in side}) == 1:
-        scatter = [_scatter(series[0], sessions, details)] * 2
-    else:
-        scatter = [_scatter(one, [own], details) for one, own in zip(series, sessions, strict=True)]
-    estimates = [session for session in scatter if session is not None]
-    return Pair(
-        before=sessions[0],
-        after=sessions[1],
+    others = {
+        series_id: tuple(
+            Session(
+                value=session.value,
+                launches=tuple(details.history_values.get(session.result_id, {}).values()),
+                position=positions[session.session_id],
+                time=session.started_at,
+            )
+            for session in details.other_sessions.get(series_id, ())
+        )
+        for series_id in {result.series_id for result in results}
+    }
+    return replace(
+        pair_of_sessions((sessions[0], sessions[1]), (sides[0][0].series_id, sides[1][0].series_id), others),
         rounds=tuple(values for _, rounds in interleaved for values, _ in rounds),
         is_first=tuple(is_before_first for _, rounds in interleaved for _, is_before_first in rounds),
         looks=max(looks.values(), default=1),
+    )
+
+
+def pair_of_sessions(
+    sides: tuple[Sequence[Session], Sequence[Session]],
+    series: tuple[str, str],
+    others: Mapping[str, Sequence[Session]],
+) -> Pair:
+    """The sessions of two sides, each of a series, with the variation between sessions that all of their series show:
+    `others` are those that are not compared, by series."""
+    groups = [tuple(group) for group in (*sides, *others.values())]
+    if is_apart := judging.are_apart(*sides):
+        groups = judging.of_sittings(groups)
+    before, after, *unseen = groups
+    by_series = dict(zip(others, unseen, strict=True))
+    if len(by_series) == 1:
+        scatter = [_scatter(by_series[series[0]], (before, after))] * 2
+    else:
+        scatter = [_scatter(by_series[one], [own]) for one, own in zip(series, (before, after), strict=True)]
+    estimates = [session for session in scatter if session is not None]
+    return Pair(
+        before=before,
+        after=after,
         scatter=(estimates[0], estimates[1]) if len(estimates) == 2 else None,
+        is_of_sittings=is_apart and len(before) + len(after) < sum(map(len, sides)),
     )
 
 
@@ -468,19 +497,11 @@ def _rounds(before: Measured, after: Measured, details: Details) -> list[tuple[t
     ]
 
 
-def _scatter(series_id: str, compared: Sequence[Sequence[Session]], details: Details) -> SessionScatter | None:
+def _scatter(others: Sequence[Session], compared: Sequence[Sequence[Session]]) -> SessionScatter | None:
     """The variation between sessions of a series: of the sessions not compared, and of those of each side of the
     series. Two sides of a series share it: what one shows holds for the other. Hours and launches are those of the
     largest group. None if neither side has enough sessions without the other: two short rows do not show what comes and
     goes."""
-    others = [
-        Session(
-            value=session.value,
-            launches=tuple(details.history_values.get(session.result_id, {}).values()),
-            time=session.started_at,
-        )
-        for session in details.other_sessions.get(series_id, ())
-    ]
     if max(len(others), 1) + max(map(len, compared)) <= judging.MIN_SESSIONS:
         return None
     groups = sorted((others, *compared), key=len, reverse=True)

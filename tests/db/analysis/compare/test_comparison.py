@@ -525,6 +525,28 @@ def test_two_sides_of_few_sessions_are_no_history(store, sides, nights, scope):
     assert finding.judgement.scope == scope
 
 
+@pytest.mark.parametrize(("sittings", "scope"), [(1, None), (5, "between sessions")])
+def test_sessions_of_one_sitting_are_one_witness_of_the_day(store, sides, sittings, scope):
+    """Five runs within an hour of one Monday against five of the next, when the machine was 3 % slower: by the
+    variation within a sitting, a quarter of all such days was a change."""
+    for week in range(2 * sittings):
+        for run in range(5):
+            slowdown = 1 + 0.03 * (week % 2) + 0.001 * (run * 2 % 5)
+            store("b" if week >= sittings else "a", day=7 * week + run / 144, slowdown=slowdown, **ONE)
+    (finding,) = sides().findings
+    assert (finding.judgement.scope, finding.judgement.is_worse) == (scope, None)
+    if scope is None:
+        assert "fewer than 5 sessions at other times (those within 6 hours count as one)" in finding.judgement.reason
+
+
+def test_sessions_of_one_sitting_of_both_sides_are_compared_one_by_one(store, sides):
+    """Back to back, the day is the same for both."""
+    for run in range(10):
+        store("b" if run >= 5 else "a", day=run / 144, slowdown=(1.2 if run >= 5 else 1) + 0.001 * (run * 2 % 5), **ONE)
+    (finding,) = sides().findings
+    assert (finding.judgement.scope, finding.judgement.verdict) == ("between sessions", "slower")
+
+
 def test_with_a_history_the_sessions_variation_is_in_the_interval(store, sides):
     for day, slowdown in enumerate((1.0, 1.1, 0.95, 1.05, 0.9, 1.0)):
         store("earlier", day=day, slowdown=slowdown, **ONE)
