@@ -60,9 +60,11 @@ def test_cached_models_count_shared_files_once(hub):
         ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
         ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/c"}, "/b/hub"),
         ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+        ({"HF_HOME": "$SCRATCH/b"}, "/scratch/b/hub"),
     ],
 )
-def test_the_hub_cache_is_found_where_the_library_puts_it(environment, place):
+def test_the_hub_cache_is_found_where_the_library_puts_it(environment, place, monkeypatch):
+    monkeypatch.setenv("SCRATCH", "/scratch")
     assert str(hub_cache_dir(environment)) == place
 
 

@@ -159,7 +159,7 @@ def test_the_table_does_not_depend_on_what_is_installed(monkeypatch: pytest.Monk
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(metadata, "version", absent)
+    monkeypatch.setattr(metadata, "distribution", absent)
     assert support_table.table_text() == expected
 
 

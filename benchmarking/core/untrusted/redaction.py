@@ -115,13 +115,13 @@ def known_secrets() -> Known:
             continue
         if "://" in value:
             found.update(password for password in _passwords(value) if _is_telling(password, MIN_WORD))
-        if _is_secret_variable(name):
+        if is_secret_name(name):
             words = words_of(name)
             shortest = MIN_KNOWN if any(word in ALWAYS_SECRET for word in words) else MIN_WORD
             if _is_telling(value, shortest) and not (os.path.isabs(value) and os.path.exists(value)):
                 found.add(value)
             found.update(one for one in _lines_and_password(value) if _is_telling(one, MIN_WORD))
-        if len(value) > MIN_KNOWN and any(sign in value for sign in "=:"):
+        if len(value) > MIN_KNOWN and ("=" in value or ":" in value):
             found.update(one for one in _named_in(value) if _is_telling(one, MIN_WORD))
     return frozenset(found)
 
@@ -141,6 +141,7 @@ def _named_in(value: str) -> tuple[str, ...]:
     return tuple(secret for name, secret in pairs if is_secret_field(name) and any(map(str.isdigit, secret)))
 
 
+@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether the value of this name is a secret: HF_TOKEN, api-key, dbPassword; not new_tokens or eos_token."""
     words = words_of(name)
@@ -162,14 +163,12 @@ def is_weak(name: str, value: str) -> bool:
     return name in WEAK_NAMES and is_word(value)
 
 
-_is_secret_variable = lru_cache(maxsize=4096)(is_secret_name)
-
-
 def is_secret_flag(name: str) -> bool:
     """Whether the argument after this flag is a secret."""
     return is_secret_name(name) or name.lstrip("-") == "key"
 
 
+@lru_cache(maxsize=4096)
 def is_secret_field(name: str) -> bool:
     """Whether a header or field of this name almost always has a secret: in prose, a colon follows other words too."""
     words = words_of(name)

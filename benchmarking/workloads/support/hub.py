@@ -38,6 +38,8 @@ LOOK_UP_LIMIT_S = 20.0
 ANSWER_LIMIT_S = 5.0
 """Time limit for the hub's first response; after that it counts as unreachable."""
 
+NOT_CACHED = "it is not in the local cache, and HF_HUB_OFFLINE is set"
+
 WEIGHT_FILES = ["model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"]
 
 WEIGHT_FILES += [
@@ -66,6 +68,8 @@ def may_be_hub_name(name: str) -> bool:
 
 def look_up(name: str) -> HubModel:
     """The model's configuration, from the cache or the hub, within `LOOK_UP_LIMIT_S`."""
+    if is_offline() and not (hub_cache_dir() / f"{PREFIX}{name.replace('/', '--')}").is_dir():
+        return HubModel(why_not=NOT_CACHED)
     return _run_child("look-up", name, limit_s=LOOK_UP_LIMIT_S)
 
 
@@ -118,7 +122,7 @@ def _look_up(name: str) -> tuple[str | None, str | None]:
     if path is not None and has_config(model_folder(Path(path))):
         return path, None
     if is_offline():
-        return None, "it is not in the local cache, and HF_HUB_OFFLINE is set"
+        return None, NOT_CACHED
     path, why_not = _snapshot(name, CONFIG_FILES, local_files_only=False)
     if path is None or has_config(model_folder(Path(path))):
         return path, why_not
@@ -199,13 +203,10 @@ class CachedModel:
 
 def hub_cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of the hub's cache: $HF_HUB_CACHE, else hub in $HF_HOME, else in the user's cache."""
-    for name in (HUB_CACHE, "HUGGINGFACE_HUB_CACHE"):
-        if environment.get(name):
-            return Path(os.path.expanduser(environment[name]))
-    if environment.get("HF_HOME"):
-        return Path(os.path.expanduser(environment["HF_HOME"])) / "hub"
     cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(cache)) / "huggingface" / "hub"
+    home = environment.get("HF_HOME") or os.path.join(cache, "huggingface")
+    folder = environment.get(HUB_CACHE) or environment.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
+    return Path(os.path.expandvars(os.path.expanduser(folder)))
 
 
 def cached_models(folder: Path) -> tuple[CachedModel, ...]:

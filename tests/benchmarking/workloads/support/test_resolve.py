@@ -346,11 +346,13 @@ def test_unreachable_hub_falls_back_to_the_catalog(monkeypatch):
 
 
 def test_unresponsive_hub_is_abandoned(monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(hub_module, "LOOK_UP_LIMIT_S", 0.05)
     assert resolve("gpt2").weights_reason == "the hub did not answer within 0.05 s"
 
 
 def test_broken_hub_process_is_an_error(monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(child_process, "OWN_PYTHON", (shutil.which("false"),))
     if shutil.which("false") is None:
         pytest.skip("needs a program that only fails")
