@@ -14,19 +14,21 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, NS_PER_MS, NS_PER_S
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
+from benchmarking.core.records import LOOP, NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format, precision_of
+from db.importers.support.commands import UNRESOLVED, agreed, commands_of, flags_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured, median_of
 from db.importers.support.reading import Fields, has_keys, json_objects, mostly, parsed_number, top_fields, understood
 from db.importers.support.serving import (
+    NOT_STATED,
     Sent,
     device_count,
     latency_columns,
@@ -39,8 +41,6 @@ from db.importers.support.serving import (
 )
 
 TRTEXEC_COMMAND = re.compile(r"&&&& RUNNING TensorRT\.trtexec(?: \[TensorRT v(\d+)\])?.*? # (.*)$", re.MULTILINE)
-TYPED = re.compile(r"(?<![\w.-])trtexec(?:\.exe)?[ \t]+-(?:\\\r?\n|[^\n|;&`])*")
-"""A command in a text, up to its end across lines that end in a backslash."""
 TRTEXEC_SUMMARY = "=== Performance summary ==="
 FAILED = Doubt(kind="command_failed", severity="invalid", evidence={"n": 1, "of": 1})
 """Of a log with times that ends in FAILED."""
@@ -80,12 +80,7 @@ TRTEXEC_STATED = {
     "implicit_batch": re.compile(r"\] Batch: (\d{1,9})\s*$", re.MULTILINE),
     "streams": re.compile(r"\] (?:Inference )?Streams: (\d{1,9})\s*$", re.MULTILINE),
 }
-SHAPES = (
-    re.compile(r"\] Input inference shapes?\s*: ?(\S.*)$", re.MULTILINE),
-    re.compile(r"--shapes=(\S+)"),
-    re.compile(r"--optShapes=(\S+)"),
-)
-"""What states the shapes of a query, the surest first: without their own, queries have the best ones of the build."""
+INPUT_SHAPES = re.compile(r"\] Input inference shapes?\s*: ?(\S.*)$", re.MULTILINE)
 SHAPE = re.compile(r"(?<![^,\s])([^,\s]*?)[:=](\d{1,9}(?:x\d{1,9})*)(?=[,\s]|$)")
 SETTINGS = (
     *("useDLACore", "allowGPUFallback", "noDataTransfers", "useCudaGraph", "useSpinWait", "exposeDMA", "threads"),
@@ -105,7 +100,8 @@ PRINTED_SETTINGS = {
 """The same in the options that the log repeats, for one without its command."""
 BUILT_FOR = ("fp16", "bf16", "int8", "fp8", "int4")
 """Flags of the precisions beside FP32 that the builder may choose."""
-FILE = re.compile(r"--(?:onnx|loadEngine|uff|model)=(\S+)")
+FILES = ("onnx", "loadEngine", "uff", "model")
+"""Flags of the model's file."""
 DEFAULT_WARM_UP_MS = 200.0
 FIELDS = {"latencyMs": "latency_wall", "computeMs": "latency_device", "h2dMs": "h2d", "d2hMs": "d2h"}
 """Field of --exportTimes -> metric of its samples; others keep their names."""
@@ -140,7 +136,6 @@ ENERGY = {
 }
 PARALLEL = ("tp_size", "pp_size", "ep_size")
 LIMITS = ("max_batch_size", "max_num_tokens", "scheduling_policy")
-NO_LOAD = Doubt(kind="concurrency_not_stated", severity="info", evidence={"concurrency_stored": 1})
 TRTLLM_DEFINITIONS = {
     "latency": "request_latency: from submitting a request to its last token; a request may wait in the engine",
     "time_to_first_token_ms": "p50 of ttft: from submitting a request to its first token",
@@ -157,6 +152,15 @@ PRINTED = re.compile(r"^\W*([A-Z][A-Za-z/ -]*[A-Za-z])(?: \[[^\]]*\])?(?: \(([^)
 PRINTED_STATISTIC = re.compile(
     r"^\W*\[(TPOT|TTFT|Latency)\] (MINIMUM|MAXIMUM|AVERAGE|P50|P90|P95|P99)\s*:\s*(\S+)\s*$", re.I
 )
+OF_COMMAND = {
+    "model": ("engine", "model"),
+    "backend": ("engine", "backend"),
+    **{name: ("world_info", f"{name}_size") for name in ("tp", "pp", "ep")},
+    "max_batch_size": ("world_info", "max_batch_size"),
+    "max_num_tokens": ("world_info", "max_num_tokens"),
+    "num_requests": ("request_info", "num_requests"),
+}
+"""Flag of the command -> section and field of the report, for a printed one without that section."""
 PRINTED_GPU = re.compile(r"^\W{0,100}([^,:]{1,100}), memory ([\d.]+) GB,")
 """The GPU below "MACHINE DETAILS"."""
 LABELS: Mapping[str, tuple[str, str]] = {
@@ -246,18 +250,10 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
         yield text[first:end], text[since:start]
 
 
-def _typed_command(text: str) -> str:
-    """The last command that somebody wrote in the text; "" for none, or if another one names another model, since it is
-    not known which of them printed a result."""
-    found = TYPED.finditer(text)
-    commands = [one[0] for one in found if "&&&&" not in text[text.rfind("\n", 0, one.start()) + 1 : one.start()]]
-    return commands[-1] if len({_model_name(_path(command)) for command in commands}) == 1 else ""
-
-
-def _path(command: str) -> str:
-    """The model's file; "" for none, a variable or a placeholder."""
-    found = FILE.search(command)
-    return "" if found is None or re.search("[$<*{]", found[1]) else found[1]
+def _given(command: str) -> dict[str, str]:
+    """The flags of a command with their values; "" for none."""
+    words = (word.lstrip("-").partition("=") for word in command.split() if word.startswith("-"))
+    return {flag: value for flag, _, value in words}
 
 
 def _model_name(path: str) -> str:
@@ -270,12 +266,17 @@ def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
     """The run of one command, from its part of the log and what stands above that."""
     found = {name: match[1] if (match := pattern.search(part)) else None for name, pattern in TRTEXEC_STATED.items()}
     command, times = TRTEXEC_COMMAND.search(part), TIME.findall(part)
-    typed = command[2] if command else _typed_command(above)
-    name = _model_name(found["model"] or _path(typed))
-    if not command and name != _model_name(_path(typed)):
-        typed = ""  # of another run
-    words = [word for word in typed.split() if word not in ("\\", ">", "#")]
-    given = {flag: value for word in words for flag, _, value in [word.lstrip("-").partition("=")] if word[0] == "-"}
+    # Without a logged command those that are written above, but one that built the engine of another.
+    logged = [command[2]] if command else []
+    typed = commands_of("trtexec", "\n".join(line for line in above.splitlines() if "&&&&" not in line))
+    loaded = {_given(one).get("loadEngine", "") for one in typed}
+    typed = [one for one in typed if _given(one).get("saveEngine", one) not in loaded]
+    given = agreed([_given(one) for one in logged or typed])
+    path = next((value for flag, value in given.items() if flag in FILES), "")
+    path = "" if UNRESOLVED.search(path) else path
+    name = _model_name(found["model"] or path)
+    if name != _model_name(path) and not command:
+        typed, given = [], {}  # of another run
     others = [flag.upper() for flag in BUILT_FOR if flag in given]
     precision = found["precision"] or ("+".join(["FP32", *others]) if others else None)
     if "loadEngine" in given:  # then the stated precision does not describe a build
@@ -284,7 +285,9 @@ def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
     implicit = found["implicit_batch"]
     if implicit is None and "] Batch: " not in part and re.fullmatch(r"[1-9]\d{0,8}", given.get("batch", "")):
         implicit = given["batch"]
-    batch, point, shapes = _sizes(part, typed, implicit)
+    # Without shapes of their own, queries have the best ones of the build.
+    stated_shapes = (",".join(INPUT_SHAPES.findall(part)), given.get("shapes", ""), given.get("optShapes", ""))
+    batch, point, shapes = _sizes(stated_shapes, implicit)
     mode: dict[str, Scalar] = {name: given[name] or True for name in SETTINGS if name in given}
     for setting, pattern in PRINTED_SETTINGS.items():
         if printed := pattern.search(part):
@@ -309,18 +312,17 @@ def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
         device_memory_bytes=int(memory) * BYTES_PER_MIB if memory else None,
         tool_version=found["version"] or (command[1] if command else None),
         versions={"tensorrt": found["version"]},
-        command=words,
+        command=(logged or (typed if len(typed) == 1 else [""]))[0].replace("\\\n", " ").split(),
     )
 
 
-def _sizes(log: str, command: str, implicit_batch: str | None) -> tuple[int, Point, str]:
-    """The batch of a query, 0 if neither its log nor its command states it; its point; and its shapes, if they are no
-    sequence and no square image."""
+def _sizes(stated_shapes: Sequence[str], implicit_batch: str | None) -> tuple[int, Point, str]:
+    """From what states the shapes, the surest first: the batch of a query, 0 if it is not stated; its point; and its
+    shapes, if they are no sequence and no square image."""
     shapes: dict[str, str] = {}
-    for source, text in zip(SHAPES, (log, command, command), strict=True):
-        for stated in source.findall(text):
-            for name, shape in SHAPE.findall(re.sub("[\"']", "", stated)):
-                shapes.setdefault(name, shape)
+    for stated in stated_shapes:
+        for name, shape in SHAPE.findall(re.sub("[\"']", "", stated)):
+            shapes.setdefault(name, shape)
         if shapes:
             break
     first = next((shape for shape in shapes.values() if "x" in shape), "0")
@@ -427,14 +429,23 @@ def read_trtllm_bench(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _printed(file: ForeignFile) -> list[Fields]:
-    """The printed results in the form of the report, each named by the line it begins in."""
+    """The printed results in the form of the report, each named by the line it begins in, with the settings of the
+    command above it."""
     found: list[tuple[int, dict[str, dict[str, Any]]]] = []
-    for number, line in enumerate((file.text or "").splitlines(), 1):
+    lines, labels = (file.text or "").splitlines(), set[str]()
+    for number, line in enumerate(lines, 1):
         if title := TITLE.search(line):
             is_overview = title[1].upper() in OVERVIEW
             if not found or not is_overview or "performance" in found[-1][1]:
                 found.append((number, {}))
+                labels = set()
             continue
+        label = one[1].lower() if (one := PRINTED.search(line)) else ""
+        if LABELS.get(label, ("",))[0] == "performance":
+            if not found or label in labels:  # without its title
+                found.append((number, {}))
+                labels = set()
+            labels.add(label)
         if not found:
             continue
         report = found[-1][1]
@@ -444,7 +455,7 @@ def _printed(file: ForeignFile) -> list[Fields]:
         elif gpu := PRINTED_GPU.search(line):
             report["machine"] = {"name": gpu[1], "memory.total": gpu[2]}
         elif labelled := PRINTED.search(line):
-            label, unit, text = labelled[1].lower(), labelled[2] or "", labelled[3].removesuffix("%")
+            unit, text = labelled[2] or "", labelled[3].removesuffix("%")
             if label in AVERAGES:
                 section, name = TIMES[AVERAGES[label]]
                 report.setdefault(section, {}).setdefault(name, {}).setdefault("average", text)
@@ -457,15 +468,24 @@ def _printed(file: ForeignFile) -> list[Fields]:
                 report.setdefault(section, {})[name] = value
             elif len(others := report.setdefault("printed", {})) < MOST_OTHERS:
                 others[labelled[1]] = labelled[3]
-    return [
-        Fields(file, report, f"line {number}", numbers_are_text=True)
-        for number, report in found
-        if "request_throughput_req_s" in report.get("performance", {})
-    ]
+    found = [one for one in found if "request_throughput_req_s" in one[1].get("performance", {})]
+    for (number, report), since in zip(found, [0, *(number for number, _ in found)], strict=False):
+        commands = commands_of("trtllm-bench", "\n".join(lines[since : number - 1]))
+        given = agreed([flags_of(one, {"m": "model"}) for one in commands])
+        given = {name: value for name, value in given.items() if not UNRESOLVED.search(value)}
+        stated = set(report)
+        for name, (section, field) in OF_COMMAND.items():
+            if name in given and (section not in stated or name == "num_requests"):
+                report.setdefault(section, {}).setdefault(field, parsed_number(given[name]))
+        if given:
+            report["above"] = given
+    return [Fields(file, report, f"line {number}", numbers_are_text=True) for number, report in found]
 
 
 def _run_of_report(top: Fields, place: int) -> ForeignRun:
-    engine, machine, world = (top.section(name) for name in ("engine", "machine", "world_info"))
+    engine, machine, world, command = (top.section(name) for name in ("engine", "machine", "world_info", "above"))
+    limit = str(command.peek("concurrency"))  # -1 for none
+    concurrency = int(limit) if re.fullmatch(r"[1-9]\d{0,8}", limit) else None
     memory_gib = machine.number("memory.total", low=0)
     decoding = top.section("decoding_stats").unread_copy()
     words = {name: engine.text(name) for name in ("backend", "quantization", "kv_cache_dtype")}
@@ -507,6 +527,10 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
     for word in ("isl", "osl"):  # older versions state the mean and the maximum
         ends, older = dataset.section(f"{word}_stats"), [dataset.number(f"{one}_{word}") for one in ("avg", "max")]
         lengths.append(same_length(ends.number("minimum"), ends.number("maximum")) or same_length(*older))
+    mode |= {LOOP: "closed"} if concurrency else {}
+    # Of a printed overview alone the GPUs are in its throughput of one.
+    all_gpus, one = (stated[name] for name in ("throughput_tokens_per_sec", "output_tokens_per_sec_per_gpu"))
+    gpus = round(all_gpus / one) if all_gpus and one and "world_info" not in top else 1
     ends = dataset.section("osl_stats")
     planned = dataset.number("avg_osl", low=0) or ends.number("average", low=0)  # of the data, not of the answers
     return ForeignRun(
@@ -515,9 +539,9 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         task="text-generation",
         results=[
             load_result(
-                concurrency=None,
-                unlimited=NO_LOAD,
-                axes=_load_axes(requests.integer("num_requests"), stated["concurrency_mean"]),
+                concurrency=concurrency,
+                unlimited=NOT_STATED,
+                axes=_load_axes(requests.integer("num_requests"), None if concurrency else stated["concurrency_mean"]),
                 prompt_tokens=lengths[0],
                 prompt_tokens_mean=requests.number("avg_input_length", low=0),
                 new_tokens=lengths[1],
@@ -528,7 +552,7 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         ],
         device_type="cuda" if "name" in machine else "unknown",
         device_name=machine.text("name"),
-        device_count=world.count("world_size") or device_count(world) or 1,
+        device_count=world.count("world_size") or device_count(world) or gpus,
         device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
         runtime="tensorrt-llm",
         runtime_mode=mode,
@@ -589,7 +613,7 @@ def _of_requests(requests: list[Fields]) -> Result:
     in_flight = sum(times["latency_wall"]) / MS_PER_S / seconds if seconds else None
     result = load_result(
         concurrency=None,
-        unlimited=NO_LOAD,
+        unlimited=NOT_STATED,
         axes=_load_axes(len(requests), in_flight),
         prompt_tokens=inputs[0] if len(set(inputs)) == 1 and inputs[0] else None,
         prompt_tokens_mean=sum(inputs) / len(inputs) if inputs else None,

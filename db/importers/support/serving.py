@@ -55,6 +55,7 @@ def token_columns(first: str, each: str, median: str = "median") -> Columns:
 
 OUTPUT_REQUESTED = "output_tokens_requested"
 UNLIMITED = Doubt(kind="concurrency_unlimited", severity="info", evidence={"concurrency_stored": 1})
+NOT_STATED = Doubt(kind="concurrency_not_stated", severity="info", evidence={"concurrency_stored": 1})
 
 
 def load_result(

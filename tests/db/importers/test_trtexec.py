@@ -238,6 +238,10 @@ def test_of_several_commands_above_a_result_none_is_its_own(tmp_path):
         f"{COMMANDS}static:\n{SUMMARY.format(1)}dynamic:\n{SUMMARY.format(2)}Use trtexec --shapes=x:4x8 for others.\n"
     )
     assert of_text(tmp_path, text) == [("unknown", "b1", None)] * 2
+    commands = "trtexec --onnx=a.onnx --useCudaGraph --batch=8\ntrtexec --onnx=a.onnx --useCudaGraph --batch=16\n"
+    assert of_text(tmp_path, f"{commands}{SUMMARY.format(1)}") == [("a", "b1", None)]
+    run = next(iter(TRTEXEC.runs(read_file(tmp_path / "notes.md"))))
+    assert run.cell.runtime_mode == {"useCudaGraph": True}
 
 
 def test_a_summary_below_a_logged_command_and_its_own_is_another_run(tmp_path):

@@ -206,3 +206,46 @@ def test_loads_of_other_numbers_in_flight_and_lengths_are_told_apart(tmp_path):
     assert label(3000, 1.0) == "b1 s128 n64 in_flight_about=1 num_requests=3000"
     assert label(3000, 508.3) == label(3000, 496.1) == "b1 s128 n64 in_flight_about=512 num_requests=3000"
     assert label(16, 1.0, 80, 70.0) == "b1 s128 in_flight_about=1 num_requests=16 output_tokens_requested=70"
+
+
+OVERVIEW = """\
+= PERFORMANCE OVERVIEW
+Request Throughput (req/sec):                     {0}
+Total Output Throughput (tokens/sec):             {1}
+Per GPU Output Throughput (tokens/sec/gpu):       {2}
+"""
+COMMAND = """\
+$ trtllm-bench -m org/model throughput --dataset $DATA --backend pytorch \\
+    --num_requests {} --concurrency {} --max_batch_size {} --tp 8 --ep 4
+"""
+
+
+def runs_of(tmp_path, text):
+    (tmp_path / "notes.md").write_text(text)
+    file = read_file(tmp_path / "notes.md")
+    return list(importer_for(file).runs(file))
+
+
+def test_a_printed_overview_has_the_settings_of_the_command_above_it(tmp_path):
+    text = COMMAND.format(10, 1, 1) + OVERVIEW.format(0.1244, 254.5535, 31.8192)
+    text += COMMAND.format(49152, 3072, 384) + OVERVIEW.format(17.5825, 36008.8948, 4501.1119)
+    first, second = runs_of(tmp_path, text)
+    for run, label, batch in ((first, "b1 num_requests=10", 1), (second, "b1 c3072 num_requests=49152", 384)):
+        assert (run.cell.workload.model_id, run.results[0].point.label) == ("org/model", label)
+        mode = {"backend": "pytorch", "tp_size": 8, "ep_size": 4, "max_batch_size": batch, "loop": "closed"}
+        assert (run.cell.runtime_mode, run.hardware.device.count) == (mode, 8)
+        assert "concurrency_not_stated" not in [doubt.kind for doubt in run.results[0].doubts]
+
+
+def test_an_overview_without_title_or_command_is_read_and_states_its_gpus(tmp_path):
+    untitled = OVERVIEW.partition("\n")[2]
+    first, second = runs_of(tmp_path, untitled.format(1, 80, 20) + untitled.format(2, 160, 160))
+    assert [run.hardware.device.count for run in (first, second)] == [4, 1]
+    assert [run.results[0].metrics["throughput_samples_per_sec"] for run in (first, second)] == [1, 2]
+
+
+def test_of_several_commands_above_an_overview_what_differs_names_nothing(tmp_path):
+    (run,) = runs_of(tmp_path, COMMAND.format(10, 1, 1) + COMMAND.format(10, 64, 1) + OVERVIEW.format(1, 80, 10))
+    assert run.cell.workload.model_id == "org/model"
+    assert "loop" not in run.cell.runtime_mode
+    assert "concurrency_not_stated" in [doubt.kind for doubt in run.results[0].doubts]
