@@ -47,6 +47,8 @@ from benchmarking.core.records import (
     Samples,
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, percentile_intervals, quantile
+from benchmarking.core.text import number
+from benchmarking.core.verdicts.words import MIN_CHANGE
 from benchmarking.load.connections import NO_SOCKET
 from benchmarking.load.generator import Level
 from benchmarking.load.load_statistics import about_window, rates_of, window_of
@@ -242,21 +244,35 @@ def result_of(
 
 def _beyond(done: Sequence[Requests]) -> dict[str, str]:
     """The percentiles in which requests count that got no answer, since they timed out, were refused or failed, and why
-    they are unknown: those of the other requests are too short. More than half fail only in invalid levels, whose
-    median is that of the others."""
+    they are unknown: those of the other requests are too short. With these as the longest, a percentile is a higher one
+    of the others, which hardly differs where few failed. More than half fail only in invalid levels, whose median is
+    that of the others."""
     failed = [
         first
         for requests in done
         for first, error in zip(requests.first_token_ms, requests.error, strict=True)
         if error is not None
     ]
-    found, total = dict[str, str](), sum(map(len, done))
+    if not failed:
+        return {}
+    found, series, total = dict[str, str](), [Series.of(requests) for requests in done], sum(map(len, done))
     for name in ("latency", "service_time", "time_to_first_token", "time_per_output_token"):
         count = failed.count(None) if name == "time_to_first_token" else len(failed)
+        known = sorted(value for one in series for value in getattr(one, name))
         for word, q in (*TAILS.items(), ("max", 1.0)):
-            if q > 0.5 and count > (1 - q) * total + 1e-9:
-                why = f"{NOT_SUPPORTED}: {count} of {total} requests failed, so this time of theirs has no value"
-                found |= {f"{name}_{word}{end}_ms": why for end in ("", "_ci_low", "_ci_high")}
+            if q <= 0.5 or count == 0:
+                continue
+            why = f"{NOT_SUPPORTED}: {count} of {total} requests failed"
+            if count > (1 - q) * total + 1e-9:
+                why += ", so this time of theirs has no value"
+            elif not known:
+                continue
+            else:
+                others, of_all = quantile(known, q), quantile(known, min(1.0, q * (len(known) + count) / len(known)))
+                if of_all <= (1 + MIN_CHANGE) * others:
+                    continue
+                why += f": it is {number(others)} ms without them, and {number(of_all)} ms with them as the longest"
+            found |= {f"{name}_{word}{end}_ms": why for end in ("", "_ci_low", "_ci_high")}
     return found
 
 

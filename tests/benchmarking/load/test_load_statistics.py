@@ -527,6 +527,20 @@ def test_percentiles_in_which_requests_without_an_answer_would_count_are_unknown
     assert unknown <= set(result_of(TRAFFIC, level, [found]).metrics)
 
 
+def test_a_percentile_that_few_failures_would_move_is_unknown():
+    """Of 2 000 requests 18 fail and 16 take 2 s: the 99th percentile of those that were answered was 0.1 s."""
+    starts, place = np.arange(2000) / 100, np.arange(2000)
+    found = requests_of(starts, starts + np.where(place % 125 == 60, 2.0, 0.1), 1e6)
+    failing = {100 * number + 7 for number in range(18)}
+    errors = tuple("timed_out" if one in failing else None for one in range(2000))
+    result = result_of(TRAFFIC, Level(rate=100.0, number=2000), [replace(found, error=errors)])
+    assert result.missing["latency_p99_ms"] == (
+        "not_supported: 18 of 2000 requests failed: it is 100 ms without them, and 2000 ms with them as the longest"
+    )
+    assert "latency_p99_ms" not in result.metrics
+    assert "latency_p95_ms" in result.metrics, "the same with and without them"
+
+
 def test_percentiles_have_intervals_only_where_the_series_is_much_longer_than_its_correlation():
     chance = np.random.default_rng(3)
     independent = percentile_intervals(chance.exponential(1, 3000).tolist(), (0.5, 0.9, 0.99))
