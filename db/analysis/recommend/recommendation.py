@@ -1,17 +1,17 @@
 """Finds the measured options that meet a user's limits, the Pareto front, and the option to choose.
 
 A limit on latency or time to first token applies to the upper end of the median's 95 % interval, and one on throughput
-to the rate at that latency, so that a promise holds despite the median's uncertainty. A percentile has no interval, nor
-has a time to first token of few samples: they count as too low by the factor by which the median may be, since launches
-that differ in one mostly differ in the other. Without an interval of the median, they are compared as stated. A limit
-on quality applies to the worse end of its interval over windows. Memory and energy are compared as measured. An
-unmeasured quantity meets no limit.
+to the lower end of its own, or else to the rate at that latency, so that a promise holds despite their uncertainty. A
+percentile has no interval, nor has a time to first token of few samples: they count as too low by the factor by which
+the median may be, since launches that differ in one mostly differ in the other. The interval of a single launch does
+not cover other launches, so it counts as at least 10 % wide to either side. Without an interval of the median, its
+percentiles are compared as stated. A limit on quality applies to the worse end of its interval over windows. Memory and
+energy are compared as measured. An unmeasured quantity meets no limit.
 
 Options whose intervals overlap with that of the best one are equal. Where all that meet the limits were measured in one
 search by `benchhouse tune`, its launches in turns decide instead, as they did there. Among equals, the choice is the
 cheapest, then the simplest (fewest settings, least concurrency, smallest batch), then the first by name, so it does not
-change from week to week with the noise. The interval of a single launch does not cover other launches, so it counts as
-at least 10 % wide to either side.
+change from week to week with the noise.
 
 The axes of the front are those of latency, throughput, memory, energy per item and cost that all options of a workload
 have. An option is on the front if no other one is at least as good on all axes and better on one; with limits, of those
@@ -419,7 +419,7 @@ def _at_best(option: Option, quantity: Quantity) -> tuple[float, str] | None:
     if quantity not in PERCENTILES:
         value = None if quantity == "memory" and _is_memory_elsewhere(option) else measured_value(option, quantity)
         return None if value is None else (value, "as measured")
-    lower = {"the median": option.latency_high_ms or option.latency_ms}
+    lower = {"the median": limited_value(option, "latency")[0] or option.latency_ms}
     for name in PERCENTILES[: PERCENTILES.index(quantity)]:
         if (value := limited_value(option, name)[0]) is not None:
             lower[f"the {name.removeprefix('latency_')}"] = value
@@ -430,11 +430,15 @@ def _at_best(option: Option, quantity: Quantity) -> tuple[float, str] | None:
 def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str | None]:
     """The value that a limit applies to, or None and the reason."""
     high = option.latency_high_ms if option.latency_high_ms is not None else option.latency_stated_ms
+    # An interval of one launch knows nothing of the next.
+    unseen = 1.0 if option.is_between or option.latency_high_ms is None else 1 + UNSEEN_LAUNCHES
     if quantity in ("latency", "throughput") and high is None:
         return None, "too few samples for an interval"
     if quantity == "throughput":
         assert high is not None
-        return option.throughput * min(1.0, option.latency_ms / high), None
+        if option.throughput_half_width is not None:
+            return option.throughput * math.exp(-option.throughput_half_width), None
+        return option.throughput * min(1 / unseen, option.latency_ms / high), None
     if (measure := ALL_QUALITY_LIMITS.get(quantity)) is not None:
         if measure in option.quality_bounds:
             return option.quality_bounds[measure], None
@@ -444,16 +448,17 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
     if quantity == "cost":
         return option.cost, None if option.cost is not None else "no price"
     if quantity == "latency":
-        return high, None
+        assert high is not None
+        return max(high, option.latency_ms * unseen), None
     if quantity == "memory" and _is_memory_elsewhere(option):
         return None, f"only {option.memory_of} is known, not the device's own memory"
     value = measured_value(option, quantity)
     if value is None:
         return None, option.missing.get(COLUMNS[quantity], "not measured")
     if quantity == "ttft" and option.ttft_high_ms is not None:
-        return option.ttft_high_ms, None
+        return max(option.ttft_high_ms, value * unseen), None
     if quantity in (*PERCENTILES, "ttft") and option.latency_high_ms is not None:
-        value *= max(1.0, option.latency_high_ms / option.latency_ms)
+        value *= max(unseen, option.latency_high_ms / option.latency_ms)
     return value, None
 
 

@@ -54,6 +54,23 @@ def test_a_latency_limit_applies_to_the_upper_end_of_the_interval():
     assert miss.excess == pytest.approx(0.05)
 
 
+def test_a_limit_takes_the_interval_of_a_single_launch_to_be_ten_percent_wide_at_least():
+    """Of launches that vary by 5 %, a quarter of those that are 5 % beyond a limit met it by the calls of one."""
+    within = option("a", latency_ms=9.5, high_ms=9.6, ttft_ms=3.0, ttft_high_ms=3.1, latency_p95_ms=12.0)
+    between = replace(within, is_between=True)
+    for quantity, of_one, of_all in (("latency", 10.45, 9.6), ("ttft", 3.3, 3.1), ("latency_p95", 13.2, 12.126)):
+        assert limited_value(within, quantity)[0] == pytest.approx(of_one)
+        assert limited_value(between, quantity)[0] == pytest.approx(of_all, rel=1e-3)
+    assert limited_value(within, "throughput")[0] == pytest.approx(100 / 1.1)
+
+
+def test_a_limit_on_throughput_is_on_the_end_of_its_own_interval():
+    """Slow calls make it vary more than the median latency."""
+    one = option("a", latency_ms=10.0, high_ms=10.1, throughput=100.0, is_between=True, throughput_half_width=0.2)
+    assert limited_value(one, "throughput")[0] == pytest.approx(81.87, rel=1e-3)
+    assert limited_value(replace(one, throughput_half_width=None), "throughput")[0] == pytest.approx(100 / 1.01)
+
+
 def test_a_limit_on_a_percentile_takes_it_to_be_too_low_by_as_much_as_the_median_may_be():
     one = option("a", latency_ms=10.0, high_ms=11.0, latency_p95_ms=20.0)
 
@@ -455,7 +472,7 @@ def test_the_cheapest_is_recommended_where_all_have_a_price():
 def test_where_no_option_meets_the_limits_the_closest_is_first():
     options = [
         option("far", latency_ms=30, high_ms=30),
-        option("near", latency_ms=12, high_ms=12),
+        option("near", latency_ms=12, high_ms=12, is_between=True),
         option("unknown", latency_ms=5, high_ms=None),
     ]
 
