@@ -34,6 +34,8 @@ SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")
 """Parts of a name that set how long to measure, not what."""
 IS_HEADER = has_columns("name", "iterations", "real_time", "cpu_time", "time_unit")
 """The header of the CSV, which may follow printed context."""
+NUMBERS = ("iterations", "real_time", "cpu_time")
+"""Columns of which a row has one, unless its benchmark failed."""
 CSV_AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv|BigO|RMS)")
 OLD_DATE = "%Y/%m/%d-%H:%M:%S"
 CLOCKS = ("process_time", "real_time", "manual_time")
@@ -160,6 +162,11 @@ def _of_csv(file: ForeignFile) -> Fields:
         values: dict[str, Any] = {
             name: parsed_number(cell) if name != "name" else cell for name in row if (cell := row.text(name))
         }
+        has_numbers = any(isinstance(values.get(name), int | float) for name in NUMBERS)
+        if values.get("error_occurred") != "true" and not (has_numbers and "time_unit" in set(row)):
+            # The context of a run that was appended, or what a program printed.
+            file.leave_out(row.path, f"not a row of the table: {file.beginning(','.join(map(str, values.values())))!r}")
+            continue
         aggregate = CSV_AGGREGATE.fullmatch(str(values.get("name")))
         if aggregate is not None:
             values |= {"run_name": aggregate[1], "run_type": "aggregate", "aggregate_name": aggregate[2]}

@@ -244,6 +244,7 @@ TOKEN_TIMES = {
     "result_time_per_output_token_50.00_percentile_ns": "time_per_output_token_ms",
     "result_time_per_output_token_99.00_percentile_ns": "time_per_output_token_p99_ms",
 }
+NOT_REPORTED = "left_out: 0 in the file: the system under test did not report it"
 ALL_AT_ONCE = f"{NOT_APPLICABLE}: offline all samples are sent at once, and a latency is a place in the queue"
 
 
@@ -331,25 +332,31 @@ def of_endpoints(file: ForeignFile) -> dict[str, Any]:
 
 
 def log_metrics(events: Fields, scenario: str | None) -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics of one test, and the reason for missing latencies in Offline."""
+    """Metrics of one test, and the reasons for missing ones: latencies in Offline, and times of 0, which LoadGen prints
+    for what the system under test did not report."""
     metrics: dict[str, float] = {}
     for column, keys in SPEEDS.items():
         speeds = [value for key in keys if (value := events.number(key, low=0)) is not None]
         metrics |= {column: speeds[0]} if speeds else {}
     for key, column in TOKEN_TIMES.items():
         metrics |= _ms(events, key, column)
+    missing: dict[str, str] = {}
     if scenario == "offline":
-        return metrics, dict.fromkeys(("latency_median_ms", "latency_mean_ms", "latency_p99_ms"), ALL_AT_ONCE)
-    for statistic in STATISTICS.values():
-        metrics |= _ms(events, f"result_{statistic}_query_latency_ns", f"latency_{statistic}_ms") or _ms(
-            events, f"result_{statistic}_latency_ns", f"latency_{statistic}_ms"
-        )
-    for place, name in PERCENTILES.items():
-        metrics |= _ms(events, f"result_{place}_percentile_per_query_latency_ns", f"latency_{name}_ms") or _ms(
-            events, f"result_{place}_percentile_latency_ns", f"latency_{name}_ms"
-        )
-    key, column = ESTIMATES.get(scenario or "", ("", ""))
-    return metrics | (_ms(events, key, column) if key else {}), {}
+        missing = dict.fromkeys(("latency_median_ms", "latency_mean_ms", "latency_p99_ms"), ALL_AT_ONCE)
+    else:
+        for statistic in STATISTICS.values():
+            metrics |= _ms(events, f"result_{statistic}_query_latency_ns", f"latency_{statistic}_ms") or _ms(
+                events, f"result_{statistic}_latency_ns", f"latency_{statistic}_ms"
+            )
+        for place, name in PERCENTILES.items():
+            metrics |= _ms(events, f"result_{place}_percentile_per_query_latency_ns", f"latency_{name}_ms") or _ms(
+                events, f"result_{place}_percentile_latency_ns", f"latency_{name}_ms"
+            )
+        key, column = ESTIMATES.get(scenario or "", ("", ""))
+        metrics |= _ms(events, key, column) if key else {}
+    unseen = {column for column, value in metrics.items() if value == 0 and column.endswith("_ms")}
+    missing |= dict.fromkeys(sorted(unseen), NOT_REPORTED)
+    return {column: value for column, value in metrics.items() if column not in unseen}, missing
 
 
 def log_doubts(events: Fields) -> tuple[Doubt, ...]:

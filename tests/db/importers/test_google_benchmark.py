@@ -204,3 +204,14 @@ def test_a_time_of_0_is_left_out_and_named(tmp_path):
         "benchmarks[1].real_time: 0, which is no time of 'BM_b/8'",
         "benchmarks[2].real_time: 0, which is no time of 'BM_c/8'",
     ]
+
+
+def test_what_a_program_printed_between_two_tables_is_no_benchmark(tmp_path):
+    """As by `./bench --benchmark_format=csv >> all.csv 2>&1`, twice, with a line of the shell's at the end."""
+    table = FILE.with_suffix(".csv").read_text()
+    (tmp_path / "all.csv").write_text(f"{table}\n{table}Done in 5 s\n")
+    file = read_file(tmp_path / "all.csv")
+    assert [run.cell.subject for run in PLUGIN.runs(file)] == ["sort_list", "broken"]
+    reasons = [str(one) for one in file.left_out]
+    for line in ("Load Average: 0.28", "CPU Caches:", "Done in 5 s"):
+        assert any("not a row of the table" in reason and line in reason for reason in reasons)

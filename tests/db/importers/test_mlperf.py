@@ -307,6 +307,19 @@ def test_a_summary_without_its_title_is_one(tmp_path):
     assert run.results[0].metrics["throughput_tokens_per_sec"] == 289.078
 
 
+def test_a_first_token_that_the_system_under_test_did_not_report_has_no_time(tmp_path):
+    text = "SUT name : PySUT\nScenario : Server\nMode     : PerformanceOnly\nResult is : INVALID\n"
+    text += "Completed tokens per second: 43.45\n50.00 percentile latency (ns)   : 4004045558\n"
+    firsts = (f"{place} percentile first token latency (ns)   : 0\n" for place in ("50.00", "99.00"))
+    (tmp_path / "notes.txt").write_text(text + "".join(firsts))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "notes.txt"))
+    (result,) = run.results
+    assert result.metrics == {"throughput_tokens_per_sec": 43.45, "latency_median_ms": 4004.045558}
+    reason = "left_out: 0 in the file: the system under test did not report it"
+    for column in ("time_to_first_token_ms", "time_to_first_token_p99_ms"):
+        assert result.missing[column] == reason
+
+
 def test_a_memory_that_no_machine_has_is_unknown():
     described = {"accelerator_model_name": "NVIDIA H100", "accelerator_memory_capacity": f"{'9' * 400} GB"}
     assert hardware(described)["device_memory_bytes"] is None
