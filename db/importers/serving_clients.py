@@ -17,7 +17,7 @@ ms, but in s in the raw lists (--output-details). Model, device and precision co
 server provided it.
 
 InferenceX (before: InferenceMAX) has a row for each load, alone or in a list. Times are in s. Throughputs are for each
-GPU, prompts and new tokens together; the file has no total.
+GPU, prompts and new tokens together; only rows of agentic loads have totals.
 """
 
 from __future__ import annotations
@@ -166,6 +166,13 @@ PER_GPU = {
     "output_tput_per_gpu": "output_tokens_per_sec_per_gpu",
     "input_tput_per_gpu": "input_tokens_per_sec_per_gpu",
 }
+ALL_GPUS = {
+    "total_tput_tps": "total_tokens_per_sec",
+    "output_tput_tps": "throughput_tokens_per_sec",
+    "input_tput_tps": "input_tokens_per_sec",
+}
+AGENTIC = "request_metrics"
+"""The object with the numbers of an agentic load, whose requests differ in length."""
 INFERENCEX_STATISTIC = re.compile(
     r"(?:(?P<first>mean|median|std|p[\d.]+)_)?(?P<metric>ttft|tpot|itl|e2el|intvty)(?:_(?P<last>mean|std|p[\d.]+))?"
 )
@@ -513,14 +520,37 @@ def _is_inferencex_row(row: Any) -> bool:
     if not has_keys(row, INFERENCEX_NEEDED) or row.keys().isdisjoint(INFERENCEX_HARDWARE):
         return False
     nested = row.get("metrics")
-    return not PER_GPU.keys().isdisjoint(nested if isinstance(nested, dict) else row)
+    return AGENTIC in row or not PER_GPU.keys().isdisjoint(nested if isinstance(nested, dict) else row)
+
+
+def _inferencex_numbers(row: Fields) -> Fields:
+    """The numbers of a row, those of an agentic load by the names that they have in other rows."""
+    if AGENTIC not in row:
+        return row.section("metrics") if "metrics" in row else row
+    latencies, rates = row.section(AGENTIC).section("latency"), row.section(AGENTIC).section("throughput")
+    numbers: dict[str, Any] = {}
+    for metric in latencies:
+        statistics = latencies.section(metric)
+        numbers |= {
+            name: statistics.any(statistic)
+            for statistic in statistics
+            if INFERENCEX_STATISTIC.fullmatch(name := f"{statistic}_{metric}")
+        }
+    of_one = rates.section("per_gpu")
+    numbers |= {name: of_one.any(f"{name.removesuffix('tput_per_gpu') or 'total_'}tput_tps") for name in PER_GPU}
+    numbers |= {
+        f"{name}_tput_tps": rates.section(name).any("tokens_per_second") for name in ("total", "output", "input")
+    }
+    return Fields(row.file, {name: one for name, one in numbers.items() if one is not None}, f"{row.path}.{AGENTIC}")
 
 
 def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
     number, row = numbered
     hardware, word = next((name for one in INFERENCEX_HARDWARE if (name := row.text(one))), ""), row.text("precision")
-    numbers = row.section("metrics") if "metrics" in row else row
-    stated: dict[str, float | None] = {metric: numbers.number(name, low=0) for name, metric in PER_GPU.items()}
+    gpu = hardware.rpartition(":")[2]  # also in "cluster:h100-dgxc"
+    numbers, counts_of = _inferencex_numbers(row), row.section("request_accounting")
+    rates = {**PER_GPU, **ALL_GPUS}
+    stated: dict[str, float | None] = {metric: numbers.number(name, low=0) for name, metric in rates.items()}
     for name in numbers:
         found = INFERENCEX_STATISTIC.fullmatch(name)
         if found is None or (found["first"] is None) == (found["last"] is None):
@@ -539,8 +569,12 @@ def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
         concurrency=row.count("conc"),
         prompt_tokens=row.count("isl"),
         new_tokens=row.count("osl"),
+        requests=row.integer("num_requests_successful"),
+        failed=counts_of.integer("records_error_dropped"),
         stated=stated,
-        missing={"throughput_tokens_per_sec": OF_ONE_GPU} if "output_tput_per_gpu" in numbers else {},
+        missing={"throughput_tokens_per_sec": OF_ONE_GPU}
+        if "output_tput_per_gpu" in numbers and stated["throughput_tokens_per_sec"] is None
+        else {},
     )
     mode: dict[str, Scalar] = {**parallel_mode(row), **load_mode(result)}
     for setting in INFERENCEX_MODE:
@@ -560,7 +594,7 @@ def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
         task="text-generation",
         results=[result],
         started_at=row.time("date") if "date" in row else None,
-        device_type="rocm" if AMD.match(hardware) else "cuda" if NVIDIA.match(hardware) else "unknown",
+        device_type="rocm" if AMD.match(gpu) else "cuda" if NVIDIA.match(gpu) else "unknown",
         device_name=hardware or None,
         device_count=gpus or device_count(row) or of_one or 1,
         runtime=row.text("framework") or SERVER,

@@ -193,6 +193,49 @@ def test_aggregates_of_inferencex_are_loads_on_their_gpus():
     assert (second.cell.device.type, second.results[0].metrics["time_to_first_token_ms"]) == ("rocm", 300)
 
 
+def test_an_agentic_load_of_inferencex_has_its_times_and_totals(tmp_path):
+    shared = {"framework": "sglang", "model": "demo/model", "precision": "fp8", "conc": 4, "tp": 8}
+    latency = {"ttft": {"mean": 102.0, "p50": 1.5, "p90": 389.5}, "tpot": {"p50": 0.008}, "e2el": {"p75": 40.0}}
+    throughput = {
+        "output": {"tokens_per_second": 26.5},
+        "total": {"tokens_per_second": 3242.5},
+        "duration_seconds": 3291.5,
+        "per_gpu": {"total_tput_tps": 405.25, "output_tput_tps": 3.25, "input_tput_tps": 402.0},
+    }
+    agentic = {
+        "hw": "cluster:h100-dgxc",
+        "num_gpus": 8,
+        "scenario_type": "agentic-coding",
+        "num_requests_total": 112,
+        "num_requests_successful": 108,
+        "request_accounting": {"records_error_dropped": 1, "records_warmup_dropped": 3},
+        "request_metrics": {"latency": latency, "throughput": throughput},
+    }
+    fixed = {"hw": "b200", "isl": 1024, "osl": 1024, "tput_per_gpu": 500.0, "median_ttft": 0.3}
+    (tmp_path / "agg.json").write_text(json.dumps([shared | fixed, shared | agentic]))
+    _, run = runs(tmp_path / "agg.json")
+    (result,) = run.results
+    assert (result.status, result.iterations, run.hardware.device.type) == ("ok", 108, "cuda")
+    assert result.metrics == {
+        "time_to_first_token_ms": 1500.0,
+        "mean_ttft_ms": 102_000.0,
+        "time_to_first_token_p90_ms": 389_500.0,
+        "time_per_output_token_ms": 8.0,
+        "latency_p75_ms": 40_000.0,
+        "throughput_tokens_per_sec": 26.5,
+        "total_tokens_per_sec": 3242.5,
+        **{
+            f"{name}_tokens_per_sec_per_gpu": value
+            for name, value in (("total", 405.25), ("output", 3.25), ("input", 402.0))
+        },
+    }
+    (failed,) = (doubt for doubt in result.doubts if doubt.kind == "some_requests_failed")
+    assert failed.evidence["failed_requests"] == 1
+    assert run.origin.kept["request_metrics"] == {"throughput": {"duration_seconds": 3291.5}}
+    (tmp_path / "agg.json").write_text(json.dumps(shared | agentic))
+    assert runs(tmp_path / "agg.json")[0].results[0].metrics == result.metrics
+
+
 def test_each_row_of_onnxruntimes_details_is_a_run():
     first, _, third = all_of("onnxruntime_transformers_benchmark/detail.csv")
     assert (first.cell.runtime, first.cell.precision, first.cell.num_threads) == ("onnxruntime", "int8", 2)
