@@ -527,7 +527,8 @@ def _inferencex_numbers(row: Fields) -> Fields:
     """The numbers of a row, those of an agentic load by the names that they have in other rows."""
     if AGENTIC not in row:
         return row.section("metrics") if "metrics" in row else row
-    latencies, rates = row.section(AGENTIC).section("latency"), row.section(AGENTIC).section("throughput")
+    agentic = row.section(AGENTIC)
+    latencies, rates = agentic.section("latency"), agentic.section("throughput")
     numbers: dict[str, Any] = {}
     for metric in latencies:
         statistics = latencies.section(metric)
