@@ -195,7 +195,7 @@ def settings_words(
         if SCENARIO in kind:  # also of imports, which have no loop
             parts.append(f"MLPerf {kind[SCENARIO]}")
         elif LOOP in kind:
-            parts.append(f"{kind[LOOP]} loop")
+            parts.append("loop not stated" if kind[LOOP] == "not stated" else f"{kind[LOOP]} loop")
             parts += [arrivals_words(kind[ARRIVALS])] if ARRIVALS in kind else []
         own = [name for name in sorted(names[subject]) if name in mode and name not in kind]
         described.append(", ".join([*parts, *(f"{name} {mode[name]}" for name in own)]) or None)

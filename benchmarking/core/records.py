@@ -91,7 +91,8 @@ FAILED = "failed"
 COUNTER_STALE = "counter_stale"
 
 LOOP = "loop"
-"""The key of a load in `Cell.runtime_mode`: "open" for requests on a schedule, "closed" for a fixed number in flight.
+"""The key of a load in `Cell.runtime_mode`: "open" for requests on a schedule, "closed" for a fixed number in flight,
+"not stated" for a file of another tool that says neither.
 Open and closed loops are separate series. The other keys of a load are there too; the offered rate is in the
 point's axes as `REQUEST_RATE`."""
 REQUEST_RATE = "request_rate"

@@ -32,7 +32,16 @@ from db.importers.support.reading import (
     top_fields,
     understood,
 )
-from db.importers.support.serving import Columns, latency_columns, load_mode, load_result, same_length, server_host
+from db.importers.support.serving import (
+    NOT_STATED,
+    UNLIMITED,
+    Columns,
+    latency_columns,
+    load_mode,
+    load_result,
+    same_length,
+    server_host,
+)
 
 EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
 """Statistics that become metrics; the others (p1, p5, p10, sum, ...) are kept."""
@@ -303,6 +312,8 @@ def _export_result(
 ) -> Result:
     """The result of the one load in such a file, with these settings. `columns` are the tool's columns in addition to
     `EXPORT_COLUMNS`; `requested` is the output length that the settings ask for."""
+    # The arrivals of a load without a limit: a rate, or those of a trace.
+    is_open = any(load.peek(name) not in (None, "concurrency") for name in ("type", "rate", "request_rate"))
     concurrency = load.count("concurrency")
     request_rate = load.number("rate" if "rate" in load else "request_rate", low=0)
     requests = _mean_value(top, "request_count")
@@ -326,6 +337,7 @@ def _export_result(
             metrics[columns.get((name, statistic), "_".join(filter(None, parts)))] = value
     return load_result(
         concurrency=concurrency,
+        unlimited=UNLIMITED if is_open else NOT_STATED,
         request_rate=request_rate,
         prompt_tokens=_common_value(top, "input_sequence_length"),
         prompt_tokens_mean=_mean_value(top, "input_sequence_length"),

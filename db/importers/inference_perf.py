@@ -38,7 +38,9 @@ from db.importers.support.reading import (
     yaml_object,
 )
 from db.importers.support.serving import (
+    NOT_STATED,
     STATISTICS,
+    UNLIMITED,
     Sent,
     engine_name,
     latency_columns,
@@ -184,6 +186,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     samples = [measured(metric, in_ms(values)) for metric, values in raw.items() if values]
     result = load_result(
         concurrency=concurrency,
+        unlimited=NOT_STATED if rate is None else UNLIMITED,
         request_rate=None if concurrency else rate,
         prompt_tokens=same_length(prompts.number("min"), prompts.number("max")),
         prompt_tokens_mean=prompts.number("mean"),
@@ -453,6 +456,7 @@ def _of_report(top: Fields, settings: Fields) -> Result:
     new_tokens, new_tokens_mean = _report_length(outputs, settings.section("output_seq_len"))
     return load_result(
         concurrency=None if settings.peek("concurrency") == INFINITY else settings.count("concurrency"),
+        unlimited=UNLIMITED if settings.peek("concurrency") == INFINITY else NOT_STATED,
         request_rate=settings.number("rate_qps", low=0),
         prompt_tokens=prompt_tokens,
         prompt_tokens_mean=prompt_tokens_mean,

@@ -17,6 +17,7 @@ from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import in_ms, measured
 from db.importers.support.reading import Fields, has_keys, json_objects, mostly, top_fields
 from db.importers.support.serving import (
+    NOT_STATED,
     STATISTICS,
     latency_columns,
     load_mode,
@@ -82,6 +83,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         failed = sum(map(_failed, responses))
         result = load_result(
             concurrency=None,
+            unlimited=NOT_STATED,
             prompt_tokens=_length(responses, "number_input_tokens"),
             new_tokens=_length(responses, "number_output_tokens"),
             requests=len(responses) - failed,
@@ -148,6 +150,7 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
     axes = {name: round(value) for name, value in planned.items() if value}
     return load_result(
         concurrency=top.count("num_concurrent_requests"),
+        unlimited=NOT_STATED,
         prompt_tokens=inputs,
         new_tokens=outputs,
         requests=results.integer("num_completed_requests"),

@@ -58,7 +58,9 @@ from db.importers.support.reading import (
     understood,
 )
 from db.importers.support.serving import (
+    NOT_STATED,
     OUTPUT_REQUESTED,
+    UNLIMITED,
     Sent,
     device_count,
     engine_not_stated,
@@ -281,6 +283,7 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         sent=sent,
         failed=failed,
         numbers=SERVE_NUMBERS,
+        unlimited=UNLIMITED if "request_rate" in load or "max_concurrency" in load else NOT_STATED,
         axes={"num_prompts": sent, **axes},
         new_tokens_requested=next((one for one in lengths if isinstance(one, int) and 0 < one <= INT32_MAX), None),
         variation=variation,

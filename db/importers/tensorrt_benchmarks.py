@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, NS_PER_MS, NS_PER_S
-from benchmarking.core.records import LOOP, NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.commands import UNRESOLVED, agreed, commands_of, flags_of
@@ -32,6 +32,7 @@ from db.importers.support.serving import (
     Sent,
     device_count,
     latency_columns,
+    load_mode,
     load_result,
     named_statistics,
     requests_record,
@@ -415,11 +416,13 @@ def is_trtllm_bench(file: ForeignFile) -> bool:
 def read_trtllm_bench(file: ForeignFile) -> Iterator[ForeignRun]:
     if isinstance(file.json, list):
         requests = list(json_objects(file, file.json, "request"))
+        result = _of_requests(requests)
         yield ForeignRun(
             model_id="unknown",
             task="text-generation",
-            results=[_of_requests(requests)],
+            results=[result],
             runtime="tensorrt-llm",
+            runtime_mode=load_mode(result),
             device_type="cuda",
             kept={"requests": [request.rest() for request in requests]},
         )
@@ -527,35 +530,33 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
     for word in ("isl", "osl"):  # older versions state the mean and the maximum
         ends, older = dataset.section(f"{word}_stats"), [dataset.number(f"{one}_{word}") for one in ("avg", "max")]
         lengths.append(same_length(ends.number("minimum"), ends.number("maximum")) or same_length(*older))
-    mode |= {LOOP: "closed"} if concurrency else {}
     # Of a printed overview alone the GPUs are in its throughput of one.
     all_gpus, one = (stated[name] for name in ("throughput_tokens_per_sec", "output_tokens_per_sec_per_gpu"))
     gpus = round(all_gpus / one) if all_gpus and one and "world_info" not in top else 1
     ends = dataset.section("osl_stats")
     planned = dataset.number("avg_osl", low=0) or ends.number("average", low=0)  # of the data, not of the answers
+    result = load_result(
+        concurrency=concurrency,
+        unlimited=NOT_STATED,
+        axes=_load_axes(requests.integer("num_requests"), None if concurrency else stated["concurrency_mean"]),
+        prompt_tokens=lengths[0],
+        prompt_tokens_mean=requests.number("avg_input_length", low=0),
+        new_tokens=lengths[1],
+        new_tokens_requested=planned,
+        requests=requests.integer("num_requests"),
+        stated={**stated, **of_draft},
+    )
     return ForeignRun(
         key=str(place) if place else "",
         model_id=engine.text("model") or "unknown",
         task="text-generation",
-        results=[
-            load_result(
-                concurrency=concurrency,
-                unlimited=NOT_STATED,
-                axes=_load_axes(requests.integer("num_requests"), None if concurrency else stated["concurrency_mean"]),
-                prompt_tokens=lengths[0],
-                prompt_tokens_mean=requests.number("avg_input_length", low=0),
-                new_tokens=lengths[1],
-                new_tokens_requested=planned,
-                requests=requests.integer("num_requests"),
-                stated={**stated, **of_draft},
-            )
-        ],
+        results=[result],
         device_type="cuda" if "name" in machine else "unknown",
         device_name=machine.text("name"),
         device_count=world.count("world_size") or device_count(world) or gpus,
         device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
         runtime="tensorrt-llm",
-        runtime_mode=mode,
+        runtime_mode={**load_mode(result), **mode},
         precision_word=engine.text("dtype"),
         versions={"tensorrt_llm": engine.text("version")},
         kept=top.rest(),

@@ -16,12 +16,17 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.commands import FLAG, UNRESOLVED, agreed, flags_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.load_clients import CLIENT_DEFINITIONS, client_result, client_task
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import Fields, parsed_number, understood
 from db.importers.support.serving import (
+    NOT_STATED,
+    PARALLELISM,
     RAMP,
+    SHARED_RANKS,
+    UNLIMITED,
     common_length,
     device_count,
     engine_not_stated,
@@ -106,28 +111,40 @@ TOKENS = re.compile(r"Total num (prompt|output) tokens:\s+(\d+)")
 AVERAGE = re.compile(r"Avg latency: ([\d.eE+-]+) seconds")
 PERCENTILE = re.compile(r"(\d{1,2})% percentile latency: ([\d.eE+-]+) seconds")
 PERCENTILES = {"25": "p25", "50": "median", "75": "p75", "90": "p90", "99": "p99"}
-FLAG = re.compile(
-    r"(?:^|[\s`(])(?:--([a-z][\w-]+)|-(tp|pp|dp))(?:[= ]\s*(?!-{1,2}[a-z])(\"[^\"]*\"|'[^']*'|[^\s\\`]+))?"
-)
-"""A flag of a command, with its value if it has one."""
 NAMED = re.compile(r"(?<=[(, ])([a-z_]+)=('[^']*'|[^,()\s]+)")
 """An argument of the printed namespace."""
 SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
-UNRESOLVED = re.compile(r"[$<]")
-"""The beginning of a value that is a variable of a script, or a placeholder."""
 COMMAND = re.compile(
-    r"vllm bench|benchmark_(serving|throughput|latency)|bench_serving|bench_offline|Namespace\(|^\s*--"
+    r"vllm bench|benchmark_(serving|throughput|latency)|bench_serving|bench_offline|Namespace\(|^\s*(?P<more>--)"
 )
+"""The beginning of a client's command, the arguments that a client prints, or more flags of a command."""
+SERVER_COMMAND = re.compile(r"vllm serve|api_server|launch_server")
+OF_KIND = re.compile(r"(?:vllm bench |benchmark_)(serv|throughput|latency)")
+KINDS = {"serv": "Serving", "throughput": "throughput", "latency": "latency"}
+"""Word of a client's command -> kind of its result."""
+SERVED_MODEL = re.compile(r"[^\n]*?(?:vllm serve|serve api_server)[\s\\]+([\w.~-]*/[\w./~-]+)(?=\s|$)")
+"""A server's model that is given without a flag: a path, or a name with its organisation."""
 MODE = (
     *("quantization", "torchao_config", "kv_cache_dtype", "enforce_eager", "attention_backend", "linear_backend"),
     *("speculative_config", "speculative_model", "num_speculative_tokens", "enable_prefix_caching"),
     *("enable_chunked_prefill", "load_format", "async_engine", "use_beam_search", "hf_max_batch_size"),
 )
 """Arguments of the engine, which an offline benchmark starts itself."""
+SERVED = (
+    *(name for name in MODE if name not in ("load_format", "async_engine", "use_beam_search", "hf_max_batch_size")),
+    *("speculative_algorithm", "speculative_draft_model_path", "speculative_num_steps", "speculative_eagle_topk"),
+    *("speculative_num_draft_tokens", "disable_radix_cache", "disable_cuda_graph", "enable_torch_compile"),
+)
+"""Arguments of a server's engine that its loads are told apart by."""
+OF_SERVER = ("model", SHARED_RANKS, *PARALLELISM, *SERVED)
 PLAIN = ("False", "None", "auto", "1")
 OF_A_LOAD = ("num_prompts", "request_rate", "max_concurrency", "burstiness", "Burstiness factor", *RAMP)
 """Arguments that may differ between the results of one command, such as a sweep."""
 OF_CLIENT = ("max_concurrency", "request_rate", "num_prompts", "backend", "endpoint_type")
+"""What a client's command states of a load."""
+WITH_LIMIT = ("max_concurrency", "request_rate", "failed", "max_concurrent_requests")
+"""What only versions print that print a limit of requests in flight, too."""
+NO_LIMIT = re.compile(r"concurrency:\s+not set")
 BACK = 60
 """Lines above a result that are searched for its command."""
 DEFINITIONS = {
@@ -150,6 +167,8 @@ class Part:
     """The line that it begins in, from 1."""
     lines: tuple[str, ...]
     arguments: Mapping[str, str]
+    is_limit_stated: bool
+    """Whether what stands above it states the limit of requests in flight, or that there is none."""
 
 
 def recognises(file: ForeignFile) -> bool:
@@ -189,6 +208,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     lines, parts = _lines(file.text or ""), list[Part]()
     at, last = 0, 0
     shared: dict[str, dict[str, str]] = {}
+    server: dict[str, str] = {}
     while at < len(lines):
         line = lines[at]
         is_block, title = _is_title(lines, at), TITLE.search(line)
@@ -200,27 +220,83 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             continue
         end = _end(lines, at, is_block=is_block)
         above = lines[max(last, at - BACK) : at]
-        found: dict[str, str] = {}
+        commands, found = _commands(above), dict[str, str]()
+        clients = {who: _alike(kind, commands[who]) for who in ("client", "printed")}
         for line in above:
-            if COMMAND.search(line):
-                command = re.split(r"\s#", line.lstrip("# "))[0]
-                for flag, short, value in FLAG.findall(command):
-                    found[SHORT.get(short, flag.replace("-", "_"))] = value.strip("'\"") or "True"
-                found |= {name: value.strip("'") for name, value in NAMED.findall(command)}
             if rising := RISING.search(line):
                 found |= {name: value for name, value in rising.groupdict().items() if value}
             labelled = LABELLED.search(line)
             label = _bare(labelled[1]) if labelled else None
             if labelled and label in ABOVE:
                 found[LABELS.get(label, label)] = labelled[2]
-        arguments = {name: value for name, value in found.items() if not UNRESOLVED.match(value)}
-        if not any(map(COMMAND.search, lines[last:at])):
-            # Another result of the command above: of its model, not of its load.
-            arguments = {**shared.get(kind, {}), **arguments}
+        own = _resolved({**agreed(clients["client"]), **agreed(clients["printed"]), **found})
+        # Without a client's command another result of the one above: of its model, not of its load.
+        begun = _commands(lines[last:at])
+        arguments = own if begun["client"] or begun["printed"] else {**shared.get(kind, {}), **own}
         shared[kind] = {name: value for name, value in arguments.items() if name not in OF_A_LOAD}
-        parts.append(Part(kind=kind, line=at + 1, lines=tuple(lines[at:end]), arguments=arguments))
+        if kind == "Serving" and (stated := _alike(kind, commands["server"], OF_SERVER)):
+            server = _resolved(agreed(stated))
+            arguments = {**arguments, **server, **own}
+        elif kind == "Serving" and _model_of(arguments) in (None, _model_of(server)):
+            arguments = {**server, **arguments}
+        # A client's command states a limit of requests in flight, if there is one.
+        limits = {one.get("max_concurrency", "None") for several in clients.values() for one in several}
+        parts.append(
+            Part(
+                kind=kind,
+                line=at + 1,
+                lines=tuple(lines[at:end]),
+                arguments=arguments,
+                is_limit_stated=limits == {"None"} or any(name in own for name in ("max_concurrency", *found)),
+            )
+        )
         at = last = end
     yield from understood(file, enumerate(parts), lambda numbered: _run(file, numbered[1], numbered[0]))
+
+
+def _commands(lines: Sequence[str]) -> Mapping[str, list[str]]:
+    """The commands in the lines: of servers, of clients, and the arguments that clients print."""
+    found: dict[str, list[str]] = {"server": [], "client": [], "printed": []}
+    who, goes_on = "client", False
+    for line in lines:
+        served, begun = SERVER_COMMAND.search(line), COMMAND.search(line)
+        if served or (begun and begun["more"] is None):
+            who = "server" if served else "printed" if "Namespace(" in line else "client"
+            found[who].append("")
+        elif not begun and not goes_on:
+            continue
+        found[who] = found[who] or [""]
+        text = re.split(r"\s#", line.lstrip("# "))[0]
+        found[who][-1] += f"{text}\n"
+        goes_on = text.rstrip().endswith("\\")
+    return found
+
+
+def _alike(kind: str, commands: Sequence[str], names: Sequence[str] | None = None) -> list[dict[str, str]]:
+    """The arguments (those of these names) of each command that may have printed a result of this kind, or served it:
+    of one that has any. A server's model may be without a flag."""
+    found = []
+    for command in commands:
+        word = OF_KIND.search(command)
+        if word and KINDS[word[1]] != kind:
+            continue
+        given = flags_of(command, SHORT) | {name: value.strip("'") for name, value in NAMED.findall(command)}
+        if names is not None:
+            served = SERVED_MODEL.match(FLAG.sub(" ", command))
+            model = given.get("model") or given.get("model_path") or (served[1] if served else None)
+            given = {name: value for name, value in {**given, "model": model}.items() if value and name in names}
+        found += [given] if given else []
+    return found
+
+
+def _resolved(arguments: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in arguments.items() if not UNRESOLVED.match(value)}
+
+
+def _model_of(arguments: Mapping[str, str]) -> str | None:
+    """The name of the model without its folder or organisation."""
+    path = arguments.get("model") or arguments.get("model_path")
+    return path and path.rstrip("/").rpartition("/")[2]
 
 
 def _end(lines: Sequence[str], at: int, *, is_block: bool) -> int:
@@ -262,14 +338,17 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
     if part.kind == "latency":
         result = _latency(part, settings)
     else:
-        result = _load(block, settings) if is_load else _offline(part, block, settings)
+        result = _load(part, block, settings) if is_load else _offline(part, block, settings)
     others = {label: value for label, value in block.rest().items() if label not in arguments}
     backend = arguments.get("backend") or arguments.get("endpoint_type")
     mode: dict[str, Scalar] = {**({"endpoint": backend} if backend and is_load else {}), **parallel_mode(settings)}
     ramp = ramp_of(settings) if is_load else None
     mode |= {"ramp_up": ramp} if ramp else {}
     mode |= (
-        load_mode(result)
+        {
+            **{name: arguments[name] for name in SERVED if arguments.get(name, "None") not in PLAIN},
+            **load_mode(result),
+        }
         if is_load
         else {
             "engine": "offline",
@@ -305,7 +384,9 @@ def _block(file: ForeignFile, part: Part, settings: Fields) -> Fields:
     return Fields(file, values, f"line {part.line}")
 
 
-def _load(load: Fields, settings: Fields) -> Result:
+def _load(part: Part, load: Fields, settings: Fields) -> Result:
+    own = (name for name in WITH_LIMIT if name in load and name not in settings)
+    is_limit_stated = part.is_limit_stated or any(own) or any(map(NO_LIMIT.search, part.lines))
     sent, completed = load.count("num_prompts"), load.unread_copy().integer("completed")
     counted = max(0, sent - completed) if sent and completed is not None else None
     failed = load.number("failed", low=0) if "failed" in load else counted
@@ -321,6 +402,7 @@ def _load(load: Fields, settings: Fields) -> Result:
         sent=sent,
         failed=failed,
         numbers=NUMBERS,
+        unlimited=UNLIMITED if is_limit_stated else NOT_STATED,
         axes={"num_prompts": prompts} if prompts else {},
         new_tokens_requested=next(filter(None, lengths), None),
     )

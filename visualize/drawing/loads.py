@@ -42,7 +42,11 @@ LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DO
 """SELECT list: loop, offered rate, latency limits, the share of the requests within them, and whether the level is the
 knee."""
 SUBJECT = ("model_id", *MODEL_COLUMNS, "loop")
-LOOPS = {"open": "open loop: scheduled requests", "closed": "closed loop: fixed number in flight"}
+LOOPS = {
+    "open": "open loop: scheduled requests",
+    "closed": "closed loop: fixed number in flight",
+    "not stated": "loop not stated",
+}
 REQUEST_COLUMNS = ("intended_ms", "sent_ms", "first_token_ms", "end_ms", "error")
 """Columns of the table requests."""
 MOST_READ = 3000
@@ -52,7 +56,7 @@ TIMES = ", ".join(
 )
 """SELECT list for `requests_of`."""
 REQUEST_PARTS = ("waiting to be sent", "until first token", "until end")
-LEVEL_TITLES = {"open": "Offered requests per second", "closed": "Requests in flight"}
+LEVEL_TITLES = {"open": "Offered requests per second", "closed": "Requests in flight", "not stated": "Load"}
 
 
 def is_load(row: Row) -> bool:
@@ -100,7 +104,7 @@ def is_search(row: Row) -> bool:
 
 def without_rate(row: Row) -> str | None:
     """The name of a level that has no rate; None for a rate or a number of requests in flight."""
-    if row["loop"] != "open" or row["offered_rate"] is not None:
+    if row["loop"] == "closed" or row["offered_rate"] is not None:
         return None
     mode = words.settings_of({"runtime_mode": row.get("own_mode", row["runtime_mode"])})  # before `by_kind` replaced it
     is_at_once = mode.get("arrivals") == SENT_AT_ONCE or NO_LIMIT in (row.get("doubts") or ())
@@ -109,7 +113,7 @@ def without_rate(row: Row) -> str | None:
 
 def level(row: Row) -> float:
     """The offered load: requests per second, or requests in flight; infinite without a rate."""
-    if row["loop"] != "open":
+    if row["loop"] == "closed":
         return float(row["concurrency"])
     return math.inf if row["offered_rate"] is None else float(row["offered_rate"])
 
@@ -121,11 +125,11 @@ def rate_words(value: float) -> str:
 
 def level_words(row: Row, rate: Callable[[float], str] = rate_words) -> str:
     """ "5 requests/s", "1 request/s", "unlimited requests/s", "8 in flight" """
-    if row["loop"] != "open":
+    if row["loop"] == "closed":
         return f"{number(level(row))} in flight"
     bare = without_rate(row)
     if bare is not None:
-        return f"{bare} requests/s" if bare == UNLIMITED else f"rate {bare}"
+        return f"{bare} requests/s" if bare == UNLIMITED else f"{'rate' if row['loop'] == 'open' else 'load'} {bare}"
     return f"{rate(level(row))} request{'' if level(row) == 1 else 's'}/s"
 
 
@@ -268,9 +272,9 @@ def _holds(row: Row) -> bool | None:
 
 def level_axis(rows: Sequence[Row], loop: str) -> Axis:
     """The axis of offered loads. Levels without a rate are levels of their own at the right edge."""
-    title = LEVEL_TITLES["open" if loop == "open" else "closed"]
+    title = LEVEL_TITLES.get(loop, LEVEL_TITLES["closed"])
     stated = sorted({level(row) for row in rows if without_rate(row) is None})
-    if loop != "open":
+    if stated and loop != "open":
         return size_axis(title, stated)
     bare = {name: place for row in rows if (name := without_rate(row)) for place in [place_of(row, rows)]}
     highest = stated[-1] if stated else 0.0

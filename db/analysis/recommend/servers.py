@@ -119,6 +119,7 @@ NO_SERVERS = {
     f"{LOOP_TYPE} IS NULL AND {IS_MLPERF_LOAD}": "of MLPerf, of which no file states what share met a limit",
     f"{LOOP_TYPE} IS NULL": "from calls",
     f"{LOOP_TYPE} = 'closed'": "from closed loops, which have no request rate",
+    f"{LOOP_TYPE} = 'not stated'": "from loads whose file states no request rate",
     "status <> 'ok'": "failed or skipped",
     "validity IN ('invalid', 'throttled')": "invalid or throttled",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-UNRESOLVED = re.compile(r"[$<*{]")
+UNRESOLVED = re.compile(r"[$<]")
 """In a value: a variable of a script, or a placeholder."""
 FLAG = re.compile(
     r"(?:^|[\s`(])(?:--([a-z][\w-]+)|-([a-z]{1,3})(?![\w-]))"

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import NOT_APPLICABLE, Json, Result, Samples
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Result, Samples
 from db.importers.support.measures import in_ms, measured
 from db.importers.support.reading import Fields
 from db.importers.support.serving import (
     FIRST_NOT_SEEN,
+    UNLIMITED,
     Columns,
     common_length,
     latency_columns,
@@ -81,9 +82,10 @@ def client_result(
     axes: Mapping[str, int | float],
     new_tokens_requested: float | None = None,
     variation: float = 1.0,
+    unlimited: Doubt = UNLIMITED,
 ) -> Result:
     """The result of a load in the format of the vLLM and SGLang clients. `numbers` are the tool's numbers in addition
-    to `CLIENT_NUMBERS`; `variation` is as in `load_result`."""
+    to `CLIENT_NUMBERS`; `variation` and `unlimited` are as in `load_result`."""
     completed, concurrency = load.integer("completed"), load.count("max_concurrency")
     rate = None if load.peek("request_rate") in NO_RATE else load.number("request_rate", low=0)
     inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
@@ -118,6 +120,7 @@ def client_result(
     samples, kept = _client_samples(load, has_failures=bool(failed))
     return load_result(
         concurrency=concurrency,
+        unlimited=unlimited,
         request_rate=rate,
         prompt_tokens=common_length(inputs, completed),
         prompt_tokens_mean=inputs / completed if inputs and completed else None,

@@ -305,15 +305,16 @@ def of_ramp(ramp: str | None) -> tuple[Doubt, ...]:
 
 
 def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:
-    """What tells the run of a load apart: its loop, closed if the requests in flight are limited and no rate is given;
+    """What tells the run of a load apart: its loop, if it is known, closed if the requests in flight are limited and no
+    rate is given;
     the arrivals of an open loop, if the tool states them; and that the server drafted tokens, if the tool counted the
     accepted ones."""
     kept = result.extra.get("kept")
-    is_unlimited = any(doubt.kind == UNLIMITED.kind for doubt in result.doubts)
-    is_unlimited |= isinstance(kept, dict) and UNLIMITED.kind in kept
-    is_closed = not is_unlimited and REQUEST_RATE not in result.point.axes
-    mode: dict[str, Scalar] = {LOOP: "closed" if is_closed else "open"}
-    if arrivals and not is_closed:
+    kinds = {doubt.kind for doubt in result.doubts} | (kept.keys() if isinstance(kept, dict) else set())
+    is_closed = UNLIMITED.kind not in kinds and REQUEST_RATE not in result.point.axes
+    is_stated = NOT_STATED.kind not in kinds or REQUEST_RATE in result.point.axes
+    mode: dict[str, Scalar] = {LOOP: ("closed" if is_closed else "open") if is_stated else "not stated"}
+    if arrivals and mode[LOOP] == "open":
         mode["arrivals"] = arrivals
     if ACCEPTED.intersection(result.metrics):
         mode["speculation"] = True

@@ -14,6 +14,7 @@ from db.importers.inference_perf import INFERENCE_PERF
 from db.importers.serving_clients import SERVE
 from db.importers.support.files import read_file
 from db.importers.vllm_printed import PLUGIN as PRINTED
+from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"
@@ -111,3 +112,24 @@ def test_a_printed_load_has_the_settings_above_it(tmp_path, above, axes):
     (tmp_path / "load.log").write_text(above + BLOCK.format(completed=100))
     (run,) = PRINTED.runs(read_file(tmp_path / "load.log"))
     assert run.results[0].point.axes == axes
+
+
+def test_loops_and_limits_that_a_file_does_not_state_are_not_stated(tmp_path):
+    genai = IMPORTS / "genai_perf/gpt2-openai-chat-concurrency2/profile_export_genai_perf.csv"
+    served = json.loads((IMPORTS / "vllm_bench_serve/server_of_vllm.json").read_text())
+    cut = {name: value for name, value in served.items() if name not in ("request_rate", "max_concurrency")}
+    response = {"error_code": None, "end_to_end_latency_s": 1.0, "ttft_s": 0.1, "number_output_tokens": 100}
+    files = {
+        "profile_export_genai_perf.csv": genai.read_bytes(),
+        "table.csv": (IMPORTS / "aiperf/table.csv").read_bytes(),
+        "cut.json": json.dumps(cut).encode(),
+        "responses.json": json.dumps([response] * 3).encode(),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        file = read_file(tmp_path / name)
+        (run,) = importer_for(file).runs(file)
+        assert "concurrency_not_stated" in [doubt.kind for doubt in run.results[0].doubts], name
+        assert run.cell.runtime_mode["loop"] == "not stated", name
+    (of_folder,) = GENAI_PERF.runs(read_file(genai))
+    assert (of_folder.results[0].point.concurrency, of_folder.cell.runtime_mode["loop"]) == (2, "closed")

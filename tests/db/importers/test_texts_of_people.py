@@ -6,6 +6,8 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from db.importers.support.files import ForeignFile, recognising
 from db.importers.support.importing import GivenValues, import_files
 from tests.helpers.imported_files import importer_for
@@ -245,3 +247,66 @@ def test_a_load_cannot_complete_faster_than_it_is_sent():
     assert "rate_exceeded" in kinds(2.0, 996)
     assert "rate_exceeded" not in kinds(3.7, 996)
     assert "rate_exceeded" not in kinds(2.0, 10)  # so few may come by chance
+
+
+CLIENT = "vllm bench serve --model org/m --num-prompts 10 --max-concurrency 16\n"
+
+
+def mode_of(text):
+    (run,), _ = read(text)
+    return run.cell.runtime_mode, run.hardware.device.count
+
+
+def test_a_servers_command_in_one_line_says_what_one_in_several_says():
+    flags = ("--tensor-parallel-size 4", "--quantization fp8", "--host 0.0.0.0")
+    expected = {"tensor_parallel_size": 4, "quantization": "fp8", "loop": "closed"}, 4
+    assert mode_of(f"vllm serve org/m {' '.join(flags)}\n{CLIENT}{BLOCK}") == expected
+    lines = " \\\n  ".join(("vllm serve org/m", *flags))
+    assert mode_of(f"{lines}\n{CLIENT}{BLOCK}") == expected
+    launched = "python -m sglang.launch_server --model-path org/m --tp 8 --disable-radix-cache\n"
+    assert mode_of(f"{launched}{CLIENT}{BLOCK}") == ({"tp": 8, "disable_radix_cache": "True", "loop": "closed"}, 8)
+
+
+def test_each_result_has_the_server_that_was_started_above_it():
+    serve = "VLLM_USE_V1=0 vllm serve {} org/m --max-num-seqs 2048\n"
+    text = f"{CLIENT}{serve.format('-tp 8')}{BLOCK}{serve.format('-tp 2 -pp 4')}{BLOCK}{CLIENT}{BLOCK}"
+    runs, _ = read(text + CLIENT.replace("org/m", "org/other") + BLOCK)
+    assert [run.cell.workload.model_id for run in runs] == ["org/m"] * 3 + ["org/other"]
+    of_two = {"tensor_parallel_size": 2, "pipeline_parallel_size": 4}
+    assert [run.cell.runtime_mode for run in runs] == [
+        {"tensor_parallel_size": 8, "loop": "closed"},
+        {**of_two, "loop": "not stated"},  # its client's command, and so its limit of requests in flight, is not
+        {**of_two, "loop": "closed"},
+        {"loop": "closed"},
+    ]
+
+
+def test_what_several_commands_above_a_result_say_otherwise_is_of_none():
+    other = CLIENT.replace("org/m", "org/m-70b").replace("16", "64 -tp 8")
+    runs, _ = read(f"{CLIENT}{other}8B:\n{BLOCK}70B:\n{BLOCK}")
+    for run in runs:
+        assert run.cell.workload.model_id.startswith("unknown-")
+        assert (run.cell.runtime_mode, run.hardware.device.count) == ({"loop": "not stated"}, 1)
+        assert "concurrency_not_stated" in [doubt.kind for doubt in run.results[0].doubts]
+    offline = "vllm bench throughput --model org/large --max-num-seqs 8\nsee benchmark_serving.py\n"
+    (run,), _ = read(f"{offline}{CLIENT}{BLOCK}")  # which prints no such result
+    assert (run.cell.workload.model_id, run.results[0].point.concurrency) == ("org/m", 16)
+
+
+@pytest.mark.parametrize(
+    ("above", "label", "kind", "loop"),
+    [
+        ("", "", "concurrency_not_stated", "not stated"),
+        ("vllm bench serve --model m --max-concurrency $N\n", "", "concurrency_not_stated", "not stated"),
+        ("vllm bench serve --model m\n", "", "concurrency_unlimited", "open"),
+        ("Namespace(model='m', max_concurrency=None)\n", "", "concurrency_unlimited", "open"),
+        ("Traffic request rate: inf\nMaximum request concurrency: None\n", "", "concurrency_unlimited", "open"),
+        ("", "Max request concurrency:   not set\n", "concurrency_unlimited", "open"),
+        ("", "Failed requests:   0\n", "concurrency_unlimited", "open"),
+        ("", "Traffic request rate:   4.0\n", "concurrency_unlimited", "open"),
+    ],
+)
+def test_a_load_is_unlimited_only_where_its_client_says_so(above, label, kind, loop):
+    (run,), _ = read(above + BLOCK.replace("Successful", f"{label}Successful"))
+    assert kind in [doubt.kind for doubt in run.results[0].doubts]
+    assert run.cell.runtime_mode["loop"] == loop

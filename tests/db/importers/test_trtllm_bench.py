@@ -70,6 +70,7 @@ def test_engine_and_machine_are_the_reports():
     assert (run.cell.precision, run.cell.device.name, run.cell.device.count) == ("bfloat16", "NVIDIA H100 80GB HBM3", 2)
     assert run.cell.device.memory_bytes == round(79.25 * 2**30)
     assert run.cell.runtime_mode == {
+        "loop": "not stated",
         "backend": "Pytorch",
         "quantization": "FP8",
         "kv_cache_dtype": "FP8",
@@ -168,7 +169,8 @@ def test_what_it_prints_is_read_from_any_text_of_every_version(tmp_path):
     assert (new.cell.workload.model_id, new.cell.precision, new.hardware.device.count) == ("demo/model", "bfloat16", 2)
     assert (new.cell.device.type, new.cell.device.name) == ("cuda", "NVIDIA H100 80GB HBM3")
     assert new.cell.device.memory_bytes == round(79.25 * 2**30)
-    assert new.cell.runtime_mode == {"quantization": "FP8", "tp_size": 2, "max_batch_size": 2048}
+    mode = {"loop": "not stated", "quantization": "FP8", "tp_size": 2, "max_batch_size": 2048}
+    assert new.cell.runtime_mode == mode
     assert new.results[0].metrics == {
         "duration_s": 115.7169214,
         "throughput_samples_per_sec": 43.2089,
@@ -247,5 +249,5 @@ def test_an_overview_without_title_or_command_is_read_and_states_its_gpus(tmp_pa
 def test_of_several_commands_above_an_overview_what_differs_names_nothing(tmp_path):
     (run,) = runs_of(tmp_path, COMMAND.format(10, 1, 1) + COMMAND.format(10, 64, 1) + OVERVIEW.format(1, 80, 10))
     assert run.cell.workload.model_id == "org/model"
-    assert "loop" not in run.cell.runtime_mode
+    assert run.cell.runtime_mode["loop"] == "not stated"
     assert "concurrency_not_stated" in [doubt.kind for doubt in run.results[0].doubts]

@@ -242,6 +242,16 @@ def test_an_unlimited_rate_is_a_level_of_its_own_at_the_right_edge(served, outco
     assert len(figure.legend) == 1
 
 
+def test_a_load_whose_file_states_no_loop_is_at_no_number_of_requests(served, outcomes):
+    imported = []
+    for engine in ("slow-engine", "quick-engine"):
+        run = served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 3.9), knee=None, engine=engine)
+        result = replace(run.results[-1], point=replace(run.results[-1].point, axes={}))
+        imported.append(Alter.mode(replace(run, results=(result,)), **{**run.cell.runtime_mode, "loop": "not stated"}))
+    (figure,) = outcomes("load_latency", *imported)
+    assert (figure.panels[0].x.title, figure.panels[0].x.ticks[-1][1]) == ("Load", "not stated")
+
+
 def test_the_server_during_the_load_is_shown_level_by_level_without_searches(served, outcomes, alter):
     """Rates are numbers, of which 16 comes after 2, and a search for a rate is no level."""
     run = served((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), knee=None)
