@@ -294,6 +294,8 @@ def correlation(requests: Requests, rate_per_s: float | None = None) -> float | 
 def _queue(requests: Requests, rate_per_s: float | None) -> Queue:
     """The queue of the requests, or of the conversations: only their first turns have a schedule, and a server that
     falls behind delays the others."""
+    if requests.conversation.count(None) == len(requests):
+        return queue_of(requests.intended_ms, [end for end in requests.end_ms if end is not None], rate_per_s)
     starts: dict[object, float] = {}
     ends: dict[object, float] = {}
     rows = zip(requests.conversation, requests.intended_ms, requests.end_ms, strict=True)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -59,7 +60,7 @@ def quiet_gc() -> Iterator[None]:
 
     If the process had already frozen its libraries, nothing more is frozen, since unfreezing releases all objects.
     """
-    was_enabled, has_frozen = gc.isenabled(), gc.get_freeze_count() > 0
+    was_enabled, has_frozen = gc.isenabled(), _has_frozen_libraries()
     gc.collect()
     if not has_frozen:
         gc.freeze()
@@ -71,6 +72,12 @@ def quiet_gc() -> Iterator[None]:
             gc.unfreeze()
         if was_enabled:
             gc.enable()
+
+
+@cache
+def _has_frozen_libraries() -> bool:
+    """Whether objects are frozen at the first measurement. Counting them takes as long as looking for garbage in them."""
+    return gc.get_freeze_count() > 0
 
 
 def inner_loops_for(call_ns: float) -> int:

@@ -271,7 +271,7 @@ def begin(request: Mapping[str, Any]) -> None:
     if request["empty_database"] is not None:
         Popen.empty_database = Path(request["empty_database"])
         setattr(warehouse, "_create", copying(Path(request["empty_database"])))  # noqa: B010 - a name of its own
-    gc.get_freeze_count = lambda: 1  # counting what the server froze takes a tenth of a second, several times a launch
+    gc.get_freeze_count = lambda: 1  # counting what the server froze takes a tenth of a second
     gc.enable()
 
 

@@ -18,6 +18,8 @@ from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.sweep.run.command_session import finish_run
 from db.warehouse import Warehouse
 
+pytestmark = pytest.mark.forked_children
+
 TOKEN = "hf_" + "a1B2c3D4" * 4
 GIVEN = [
     *("--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32"),
@@ -29,8 +31,8 @@ SECRETS = ("hunter2hunter2", "s3cr3tvalue", TOKEN, "sigvalue")
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(empty_working_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "people" / "ann"))
-    monkeypatch.setenv("HF_ENDPOINT", "https://ann:hunter2hunter2@host.example/api?token=s3cr3tvalue&sig=sigvalue")
-    monkeypatch.setenv("HF_PASSWORD", "hunter2hunter2")
+    monkeypatch.setenv("OV_MIRROR", "https://ann:hunter2hunter2@host.example/api?token=s3cr3tvalue&sig=sigvalue")
+    monkeypatch.setenv("OV_PASSWORD", "hunter2hunter2")
 
 
 def contents(folder):
@@ -62,7 +64,7 @@ def test_runs_and_their_database_contain_no_secrets(tmp_path, capsys):
     (run,) = json.loads(out)
     assert run["provenance"]["tags"] == {"HF_TOKEN": "***", "note": "***", "suite": "night"}
     assert run["provenance"]["description"] == "password=*** of the mirror"
-    assert run["environment"]["values"]["environment_variables"]["HF_ENDPOINT"] == "https://host.example/api?***"
+    assert run["environment"]["values"]["environment_variables"]["OV_MIRROR"] == "https://host.example/api?***"
     with Warehouse.open(tmp_path / "benchmark_db.duckdb", read_only=True) as warehouse:
         (row,) = warehouse.query("SELECT tags, command FROM benchmark_runs").dicts()
     assert row["tags"]["HF_TOKEN"] == "***"
