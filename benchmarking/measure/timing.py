@@ -76,7 +76,7 @@ def quiet_gc() -> Iterator[None]:
 
 @cache
 def _has_frozen_libraries() -> bool:
-    """Whether objects are frozen at the first measurement. Counting them takes as long as looking for garbage in them."""
+    """Whether objects are frozen at the first measurement. Counting them takes as long as a search for garbage."""
     return gc.get_freeze_count() > 0
 
 

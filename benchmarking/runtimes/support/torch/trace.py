@@ -136,11 +136,13 @@ class _Sweep:
         self._ranges = ranges
         self._begin = begin
         self._open: list[_OpenEvent] = []
+        self._open_names: set[tuple[str, str]] = set()
+        """Module and name of each open event."""
         self._in_use = 0
-        self._launches: dict[Any, _Launch] = {}
-        """Launches by the correlation id of a driver call."""
-        self._operators: dict[Any, _Launch] = {}
-        """Launches by an operator's "External id": not every launch has its driver call in the trace."""
+        self._launches: dict[Any, tuple[_OpenEvent, ...]] = {}
+        """The events around a launch, by the correlation id of a driver call."""
+        self._operators: dict[Any, tuple[_OpenEvent, ...]] = {}
+        """The same by an operator's "External id": not every launch has its driver call in the trace."""
 
     def run(self, host: Sequence[Mapping[str, Any]], memory: Sequence[Mapping[str, Any]]) -> None:
         # Of two events that start together, the longer one encloses the other.
@@ -173,11 +175,10 @@ class _Sweep:
         """Assign the kernels to the modules and operators that launched them."""
         for kernel in kernels:
             arguments = kernel.get("args", {})
-            launch = self._launches.get(arguments.get("correlation")) or self._operators.get(
-                arguments.get("External id")
-            )
-            if launch is None:
+            around = self._launches.get(arguments.get("correlation"), self._operators.get(arguments.get("External id")))
+            if around is None:
                 continue  # from another call, or from the profiler itself
+            launch = _Launch(around)
             begin, end = _span(kernel)
             self.call.kernels.append((begin - self._begin, end - self._begin))
             for module in set(launch.modules):
@@ -209,21 +210,24 @@ class _Sweep:
                 begin=begin,
                 end=end,
                 exclusive=end - begin,
-                is_outermost=not any(one.name == key and one.module == module for one in self._open),
+                is_outermost=(module, key) not in self._open_names,
                 bytes_at_start=self._in_use,
                 peak=self._in_use,
             )
         )
+        self._open_names.add((module, key))
         arguments = event.get("args", {})
         if event["cat"] in DRIVER:
-            self._launches[arguments.get("correlation")] = _Launch(self._open[:-1])
+            self._launches[arguments.get("correlation")] = tuple(self._open[:-1])
         elif "External id" in arguments:
-            self._operators[arguments["External id"]] = _Launch(self._open)
+            self._operators[arguments["External id"]] = tuple(self._open)
 
     def _close_before(self, at: float) -> None:
         """Close events that ended before a time. A child may end a rounding error after its parent."""
         while self._open and self._open[-1].end <= at:
             event = self._open.pop()
+            if event.is_outermost:
+                self._open_names.remove((event.module, event.name))
             totals = self.call.modules[event.module]
             totals.exclusive_ns += max(event.exclusive, 0.0)
             if self._open:
