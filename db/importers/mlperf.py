@@ -6,7 +6,7 @@ The tables are the submission checker's summary.csv and the published *_results.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOADED_SCENARIOS, NOT_SUPPORTED, Doubt, Json, Point, Scalar
 from db.importers.support import mlperf_files
 from db.importers.support.building import ForeignRun, Format, precision_of
-from db.importers.support.files import ForeignFile, read_file, stored
+from db.importers.support.files import ForeignFile, NoResultsError, read_file, stored
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
     Fields,
@@ -132,11 +132,11 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
     if mlperf_files.ACCURACY.match(file.head[:1000]):  # which is large and often truncated for a submission
         return lambda opened: opened.without_results("accuracy log: answers of the model, without times")
     if mlperf_files.is_detail(file):
-        return lambda opened: _of_log(opened, mlperf_files.of_detail)
+        return lambda opened: _of_log(opened, lambda log: [mlperf_files.of_detail(log)])
     if mlperf_files.is_summary(file):
         return lambda opened: _of_log(opened, mlperf_files.of_summary)
     if has_keys(data, mlperf_files.ENDPOINTS):
-        return lambda opened: _of_log(opened, mlperf_files.of_endpoints)
+        return lambda opened: _of_log(opened, lambda log: [mlperf_files.of_endpoints(log)])
     # One of the tables: most rows of a JSON have the needed columns, as a damaged one may not.
     if isinstance(data, list):
         is_table = mostly(
@@ -147,14 +147,31 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
     return _of_table if is_table else None
 
 
-def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]]) -> Iterator[ForeignRun]:
+def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Sequence[Mapping[str, Any]]]) -> Iterator[ForeignRun]:
     if file.called.name in LESS_DETAILED and (detail := stored(file.called.with_name(DETAIL))) is not None:
         is_whole = False
         with suppress(StorageError):
             is_whole = mlperf_files.is_detail(read_file(detail))
         if is_whole:  # those of the first rounds have another format
             file.without_results(f"all its numbers are in {DETAIL}")
-    events = Fields(file, read(file), numbers_are_text=True)
+    tests = read(file)
+    if len(tests) == 1:
+        yield _of_test(file, tests[0], 0)
+        return
+
+    def of_one(numbered: tuple[int, Mapping[str, Any]]) -> ForeignRun | None:
+        try:
+            return _of_test(file, numbered[1], numbered[0])
+        except NoResultsError as error:
+            file.leave_out(f"summary {numbered[0] + 1}", f"{error}".removeprefix(f"{file.path}: "))
+            return None
+
+    yield from filter(None, understood(file, enumerate(tests), of_one))
+
+
+def _of_test(file: ForeignFile, stated: Mapping[str, Any], number: int) -> ForeignRun:
+    """The run of the test that is the one of this number in its file."""
+    events = Fields(file, stated, numbers_are_text=True)
     place = mlperf_files.place_of(file.path.resolve())
     if events.text("effective_test_mode") == ACCURACY:
         file.without_results("accuracy test: its times are not results")
@@ -175,8 +192,8 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
         doubts=[*mlperf_files.log_doubts(events), *_batch_doubts(scenario)],
     )
     weights = _word(mlperf_files.measurement_fields(file, place), "weight_data_types")
-    yield ForeignRun(
-        key=place.inside,
+    return ForeignRun(
+        key=f"{place.inside} {number}" if number else place.inside,
         results=[result],
         started_at=events.time("test_datetime"),
         tool_version=events.text("loadgen_version") or _word(events, "endpoints_version"),

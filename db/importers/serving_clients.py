@@ -258,8 +258,14 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _served_run(load: Fields, index: int) -> ForeignRun:
-    date, backend = load.text("date"), load.text("backend") or load.text("endpoint_type")
-    finished_at = load.time_like("date", DATE, "20260424-115933")
+    backend = load.text("backend") or load.text("endpoint_type")
+    # InferenceX's client also writes when the load began and ended, in a time that has a zone; the date is local.
+    began_at, finished_at = (load.unix_time(f"benchmark_{end}_time_unix") for end in ("start", "end"))
+    date = None
+    if began_at is None:
+        date, finished_at = load.text("date"), load.time_like("date", DATE, "20260424-115933")
+        took_s = load.number("duration", low=0) or 0.0
+        began_at = shifted(load.file, finished_at, -took_s) if finished_at else None
     sent, completed = load.required(load.count, "num_prompts"), load.integer("completed")
     counted = None if completed is None else max(0, sent - completed)
     failed = load.number("failed", low=0) if "failed" in load else counted
@@ -302,7 +308,7 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         model_id=load.required(load.text, "model_id"),
         task=client_task(load),
         results=[result],
-        started_at=shifted(load.file, finished_at, -(load.number("duration", low=0) or 0.0)) if finished_at else None,
+        started_at=began_at,
         finished_at=finished_at,
         runtime=SERVER,
         runtime_mode={

@@ -282,11 +282,15 @@ def of_detail(file: ForeignFile) -> dict[str, Any]:
     return events
 
 
-def of_summary(file: ForeignFile) -> dict[str, Any]:
-    """The lines of the summary by the detailed log's keys; other lines by their labels."""
+def of_summary(file: ForeignFile) -> list[dict[str, Any]]:
+    """The lines of each summary in a text by the detailed log's keys; other lines by their labels."""
     events: dict[str, Any] = {}
+    summaries = [events]
     is_parameter = is_per_sample = False
     for line in (file.text or "").splitlines():
+        if "sut_name" in events and line.strip().startswith((TITLE, FIRST_LABELS[0].strip())):
+            events, is_parameter, is_per_sample = {}, False, False
+            summaries.append(events)
         is_parameter = is_parameter or line.strip() == PARAMETERS
         is_per_sample = not is_parameter and (is_per_sample or line.strip() == PER_SAMPLE)
         found = LINE.fullmatch(line.strip())
@@ -306,7 +310,7 @@ def of_summary(file: ForeignFile) -> dict[str, Any]:
                 )
                 key = LABELS.get(label) or next(named, label)
             events.setdefault(key, value)
-    return events
+    return summaries
 
 
 def of_endpoints(file: ForeignFile) -> dict[str, Any]:

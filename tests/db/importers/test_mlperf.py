@@ -323,3 +323,31 @@ def test_a_first_token_that_the_system_under_test_did_not_report_has_no_time(tmp
 def test_a_memory_that_no_machine_has_is_unknown():
     described = {"accelerator_model_name": "NVIDIA H100", "accelerator_memory_capacity": f"{'9' * 400} GB"}
     assert hardware(described)["device_memory_bytes"] is None
+
+
+SUMMARY = """\
+================================================
+MLPerf Results Summary
+================================================
+SUT name : PySUT
+Scenario : {}
+Mode     : PerformanceOnly
+{}
+Result is : {}
+  Min duration satisfied : Yes
+"""
+
+
+def test_every_summary_in_a_text_is_a_run(tmp_path):
+    offline = SUMMARY.format("Offline", "Samples per second: 1.21305", "INVALID")
+    single = SUMMARY.format("SingleStream", "90th percentile latency (ns) : 8434934462", "VALID")
+    untitled = single[single.index("SUT") :].replace("8434934462", "9434934462")
+    text = f"# Summary\n{offline}\n{single}{offline.replace('PerformanceOnly', 'AccuracyOnly')}{untitled}"
+    (tmp_path / "notes.md").write_text(text)
+    file = read_file(tmp_path / "notes.md")
+    runs = list(PLUGIN.runs(file))
+    assert [run.cell.runtime_mode["scenario"] for run in runs] == ["offline", "singlestream", "singlestream"]
+    assert [run.results[0].metrics.get("latency_p90_ms") for run in runs] == pytest.approx([None, 8434.934, 9434.934])
+    assert [run.results[0].validity for run in runs] == ["invalid", "valid", "valid"]
+    assert [one.text for one in file.left_out] == ["summary 3: accuracy test: its times are not results"]
+    assert len({run.run_id for run in runs}) == 3

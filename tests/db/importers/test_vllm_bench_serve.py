@@ -377,3 +377,11 @@ def test_the_goodput_of_older_versions_has_a_colon_in_its_name(changed):
 def test_older_files_of_embeddings_have_their_task_from_the_request_function(changed, endpoint):
     (run,) = changed(backend=None, endpoint_type=endpoint, total_output_tokens=None, output_throughput=None)
     assert run.cell.workload.task == "feature-extraction"
+
+
+def test_the_absolute_times_of_a_load_count_and_not_its_local_date(changed):
+    times = {"benchmark_start_time_unix": 1781129194.5, "benchmark_end_time_unix": 1781129269.25}
+    (run,) = changed(date="20260611-070749", **times)  # of a client nine hours ahead
+    assert (run.started_at, run.finished_at) == ("2026-06-10T22:06:34.500000+00:00", "2026-06-10T22:07:49.250000+00:00")
+    assert "time_zone_unknown" not in [doubt.kind for doubt in run.results[0].doubts]
+    assert run.origin.kept["date"] == "20260611-070749"
