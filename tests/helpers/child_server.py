@@ -59,7 +59,7 @@ LEAVES = (
 what our workers do."""
 COMMANDS = ("benchmarking.cli", "benchmarking.commands.run", "benchmarking.commands.batch", "db.commands.sql")
 OURS = ("benchmarking", "db", "visualize")
-PACKAGES = ("measure", "sweep", "devices", "runtimes", "workloads", "graphs", "builds")
+PACKAGES = ("core", "measure", "sweep", "devices", "runtimes", "workloads", "graphs", "builds")
 LIBRARIES = (
     *("numpy", "numpy.fft", "psutil", "pandas", "pyarrow", "pyarrow.dataset", "torch", "torch.utils.flop_counter"),
     *(f"transformers.models.{name}.modeling_{name}" for name in ("auto", "bert", "gpt2", "t5", "vit")),
@@ -276,7 +276,7 @@ def begin(request: Mapping[str, Any]) -> None:
 
 
 def _modules() -> Iterator[str]:
-    """Ours that workers import."""
+    """Ours that workers and commands import."""
     for package in PACKAGES:
         path = [str(ROOT / "benchmarking" / package)]
         yield from (module.name for module in pkgutil.walk_packages(path, f"benchmarking.{package}."))

@@ -237,7 +237,7 @@ def without_formatted_secrets(text: str, known: Known | None = None) -> str:
 
 def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
     """Command-line arguments without secrets: the values of `--api-key VALUE`, NAME=VALUE and known formats."""
-    result: list[str] = []
+    result, known = list[str](), known_secrets()
     for position, argument in enumerate(arguments):
         name, equals, given = argument.partition("=")
         before = arguments[position - 1] if position else ""
@@ -248,7 +248,7 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
         elif equals and " " not in name and is_secret_name(name) and not is_file and not is_weak(name, given):
             result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
         else:
-            result.append(without_secrets(argument))
+            result.append(without_secrets(argument, known))
     return result
 
 
