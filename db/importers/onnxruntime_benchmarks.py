@@ -30,6 +30,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
+from db.importers.support.commands import agreed, commands_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, SAME_RATE, block, foreign_result, in_ms, measured
 from db.importers.support.reading import (
@@ -80,8 +81,9 @@ NUMBERS = {
 """Printed label -> metric, and the unit if the line has none."""
 FACTORS = {"ms": 1.0, "s": MS_PER_S, "%": 1.0, "bytes": bytes_to_mb(1), "": 1.0}
 COUNTS = ("Total inference requests", "Total iterations")
-COMMAND = re.compile(r"(?:^|[\s/\\>$#%])onnxruntime_perf_test(?:\.exe)?\s+(?P<arguments>-.*)")
-"""The command line in a log, with which an invocation begins."""
+PROGRAM = "onnxruntime_perf_test"
+COMMAND = re.compile(rf"(?<![\w.-]){PROGRAM}(?:\.exe)?\s+(?:-|\\$|\S+\.(?:onnx|ort)\b)")
+"""The beginning of a command line in a log, with which an invocation begins: flags may precede the model or follow."""
 FLAG = re.compile(r"(?:^|\s)--?(\w)(?:[ =](\"[^\"]*\"|'[^']*'|[^-\s]\S*))?(?=\s|$)")
 VALUED = {
     "y": "inter_op_num_threads",
@@ -318,7 +320,6 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
     metrics: dict[str, float] = {}
     other: list[Json] = []
     calls: int | None = None
-    command = next((found["arguments"] for _, line in lines if (found := COMMAND.search(line))), "")
 
     def take(number: int, line: str) -> None:
         nonlocal calls
@@ -335,10 +336,16 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
 
     for _ in understood(file, lines, lambda line: take(*line)):
         pass
-    given: dict[str, str] = {}
-    for flag, value in FLAG.findall(command):
-        stated = value.strip("\"'")
-        given[flag] = f"{given[flag]} {stated}" if flag in given and flag in "fF" else stated  # one dimension each
+    # Of several commands above the numbers what they say alike.
+    labelled = (at for at, (_, line) in enumerate(lines) if line.startswith((*FIRST_LABELS, *COUNTS)))
+    numbers = next(labelled, len(lines))
+    commands = [
+        one
+        for one in commands_of(PROGRAM, "\n".join(line for _, line in lines[:numbers]))
+        if COMMAND.match(one.partition("\n")[0])
+    ]
+    each = [_given(one) for one in commands]
+    given = agreed(each)
     given |= {{"intra": "x", "inter": "y"}[one[1]]: one[2] for line in other if (one := THREADS.match(str(line)))}
     counts = {flag: int(given[flag]) for flag in "cx" if re.fullmatch(r"[1-9]\d{0,5}", given.get(flag, ""))}
     result = foreign_result(
@@ -349,22 +356,31 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
         doubts=_doubts(1),
         kept={"lines": other},
     )
-    provider = given.get("e") or ("cpu" if command and "plugin_ep" not in command else "")
+    is_default = {one.get("e") for one in each} == {None} and "plugin_ep" not in "".join(commands)
+    provider = given.get("e") or ("cpu" if is_default else "")
     mode: dict[str, Scalar] = {"provider": provider} if "e" in given else {}
     mode |= {word: given[flag] for flag, word in VALUED.items() if flag in given}
     mode |= {word: True for flag, word in SWITCHES.items() if flag in given}
-    path = MODEL_PATH.search(command)
-    named = (path[1] if path[2] == "model" else None) or path[2] if path else None
     return ForeignRun(
         key=key,
-        model_id=named or "unknown",
+        model_id=given.get("model") or "unknown",
         runtime="onnxruntime",
         device_type=OF_PROVIDER.get(provider, "unknown"),
         num_threads=counts.get("x"),
         runtime_mode=mode,
-        command=("onnxruntime_perf_test", *command.split()) if command else (),
+        command=(PROGRAM, *commands[0].replace("\\\n", " ").split()[1:]) if len(commands) == 1 else (),
         results=[result],
     )
+
+
+def _given(command: str) -> dict[str, str]:
+    """The flags of a command, and the name of its model."""
+    given: dict[str, str] = {}
+    for flag, value in FLAG.findall(command):
+        stated = value.strip("\"'")
+        given[flag] = f"{given[flag]} {stated}" if flag in given and flag in "fF" else stated  # one dimension each
+    path = MODEL_PATH.search(command)
+    return given | ({"model": (path[1] if path[2] == "model" else None) or path[2]} if path else {})
 
 
 Cell = tuple[str, str, str, str, str]

@@ -15,7 +15,7 @@ FLAG = re.compile(
 
 def commands_of(program: str, text: str) -> list[str]:
     """The commands of a program (a pattern) in a text, each with its flags, also on lines after a backslash."""
-    pattern = re.compile(rf"(?<![\w.-])(?:{program})(?:\.exe)?[ \t](?:\\\r?\n|[^\n|;&`])*")
+    pattern = re.compile(rf"(?<![\w.-])(?:{program})(?:\.exe)?[ \t](?:\\\r?\n|\"[^\"\n]*\"|'[^'\n]*'|[^\n|;&`])*")
     return [found[0] for found in pattern.finditer(text)]
 
 

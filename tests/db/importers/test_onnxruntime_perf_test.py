@@ -166,3 +166,22 @@ def test_printed_threads_are_read_without_the_command(tmp_path):
     (run,) = runs_of(written(tmp_path, lines))
     assert (run.cell.num_threads, run.cell.runtime_mode) == (4, {"inter_op_num_threads": "2"})
     assert run.cell.device.type == "unknown"
+
+
+def test_a_model_before_the_flags_is_named_and_so_is_a_command_of_several_lines(tmp_path):
+    first, second = (
+        "onnxruntime_perf_test yolo.q.onnx -x 4 -r 10 -e spacemit -I",
+        "inference.q.onnx -m times -e spacemit",
+    )
+    text = f"{first}\n{PRINTED}\n`onnxruntime_perf_test` prints:\n$ onnxruntime_perf_test \\\n  {second}\n{PRINTED}"
+    runs = runs_of(written(tmp_path, text))
+    assert [run.cell.workload.model_id for run in runs] == ["yolo.q", "inference.q"]
+    assert [run.cell.num_threads for run in runs] == [4, None]
+    assert {run.cell.runtime_mode["provider"] for run in runs} == {"spacemit"}
+
+
+def test_of_several_commands_above_the_numbers_what_differs_is_of_none(tmp_path):
+    commands = "onnxruntime_perf_test -e cuda -x 2 a.onnx\nonnxruntime_perf_test -e cuda -x 4 b.onnx\n"
+    run, *_ = runs_of(written(tmp_path, f"{commands}{PRINTED}onnxruntime_perf_test -e cpu c.onnx\n"))
+    assert run.cell.workload.model_id.startswith("unknown-")
+    assert (run.cell.device.type, run.cell.runtime_mode, run.cell.num_threads) == ("cuda", {"provider": "cuda"}, None)
