@@ -149,6 +149,10 @@ TRTLLM_DEFINITIONS = {
 
 TITLE = re.compile(r"^\W*= (ENGINE DETAILS|PYTORCH BACKEND|[\w -]*BACKEND|PERFORMANCE OVERVIEW|STATISTICS)\s*$", re.I)
 OVERVIEW = ("PERFORMANCE OVERVIEW", "STATISTICS")
+ENDS = re.compile(r"= ?(?:DATASET DETAILS|[\w ]{1,40} Benchmark Result) ?=*\s*$", re.I)
+"""The last section, or the title of another tool's result."""
+OF_OTHER_TOOLS = ("req/s", "tok/s")
+"""Units of vLLM's and SGLang's labels, which are the same words."""
 PRINTED = re.compile(r"^\W*([A-Z][A-Za-z/ -]*[A-Za-z])(?: \[[^\]]*\])?(?: \(([^)]*)\))?:\s+(\S.*?)\s*$")
 PRINTED_STATISTIC = re.compile(
     r"^\W*\[(TPOT|TTFT|Latency)\] (MINIMUM|MAXIMUM|AVERAGE|P50|P90|P95|P99)\s*:\s*(\S+)\s*$", re.I
@@ -435,42 +439,47 @@ def _printed(file: ForeignFile) -> list[Fields]:
     """The printed results in the form of the report, each named by the line it begins in, with the settings of the
     command above it."""
     found: list[tuple[int, dict[str, dict[str, Any]]]] = []
-    lines, labels = (file.text or "").splitlines(), set[str]()
+    lines, is_open = (file.text or "").splitlines(), False
     for number, line in enumerate(lines, 1):
         if title := TITLE.search(line):
             is_overview = title[1].upper() in OVERVIEW
-            if not found or not is_overview or "performance" in found[-1][1]:
+            if not is_open or not is_overview or "performance" in found[-1][1]:
                 found.append((number, {}))
-                labels = set()
+            is_open = True
             continue
-        label = one[1].lower() if (one := PRINTED.search(line)) else ""
-        if LABELS.get(label, ("",))[0] == "performance":
-            if not found or label in labels:  # without its title
-                found.append((number, {}))
-                labels = set()
-            labels.add(label)
+        labelled = PRINTED.search(line)
+        label, unit = (labelled[1].lower(), labelled[2] or "") if labelled else ("", "")
+        if ENDS.search(line) or unit in OF_OTHER_TOOLS:
+            is_open = False
+        elif LABELS.get(label, ("",))[0] == "performance":
+            field = LABELS[label][1]
+            if not is_open or field in found[-1][1].get("performance", {}):
+                # Without its title it is a result if a command is above it, and otherwise somebody's own summary.
+                since = found[-1][0] if found else 0
+                if is_open := bool(commands_of("trtllm-bench", "\n".join(lines[since : number - 1]))):
+                    found.append((number, {}))
         if not found:
             continue
         report = found[-1][1]
-        if one := PRINTED_STATISTIC.search(line):
+        if is_open and (one := PRINTED_STATISTIC.search(line)):
             section, name = TIMES[one[1].lower()]
-            report.setdefault(section, {}).setdefault(name, {})[one[2].lower()] = one[3]
-        elif gpu := PRINTED_GPU.search(line):
-            report["machine"] = {"name": gpu[1], "memory.total": gpu[2]}
-        elif labelled := PRINTED.search(line):
-            unit, text = labelled[2] or "", labelled[3].removesuffix("%")
-            if label in AVERAGES:
+            report.setdefault(section, {}).setdefault(name, {}).setdefault(one[2].lower(), one[3])
+        elif is_open and (gpu := PRINTED_GPU.search(line)):
+            report.setdefault("machine", {"name": gpu[1], "memory.total": gpu[2]})
+        elif labelled:
+            text = labelled[3].removesuffix("%")
+            if label in AVERAGES and is_open:
                 section, name = TIMES[AVERAGES[label]]
                 report.setdefault(section, {}).setdefault(name, {}).setdefault("average", text)
-            elif label in LABELS and text != "None":
+            elif label in LABELS and is_open and text != "None":
                 section, name = LABELS[label]
                 value = parsed_number(text) if section == "world_info" else text
                 if label == "total latency" and unit == "seconds":
                     seconds = parsed_number(text)
                     value = text if isinstance(seconds, str) else seconds * MS_PER_S
-                report.setdefault(section, {})[name] = value
+                report.setdefault(section, {}).setdefault(name, value)
             elif len(others := report.setdefault("printed", {})) < MOST_OTHERS:
-                others[labelled[1]] = labelled[3]
+                others.setdefault(labelled[1], labelled[3])
     found = [one for one in found if "request_throughput_req_s" in one[1].get("performance", {})]
     for (number, report), since in zip(found, [0, *(number for number, _ in found)], strict=False):
         commands = commands_of("trtllm-bench", "\n".join(lines[since : number - 1]))

@@ -224,8 +224,7 @@ $ trtllm-bench -m org/model throughput --dataset $DATA --backend pytorch \\
 
 def runs_of(tmp_path, text):
     (tmp_path / "notes.md").write_text(text)
-    file = read_file(tmp_path / "notes.md")
-    return list(importer_for(file).runs(file))
+    return list(TRTLLM_BENCH.runs(read_file(tmp_path / "notes.md")))
 
 
 def test_a_printed_overview_has_the_settings_of_the_command_above_it(tmp_path):
@@ -239,11 +238,26 @@ def test_a_printed_overview_has_the_settings_of_the_command_above_it(tmp_path):
         assert "concurrency_not_stated" not in [doubt.kind for doubt in run.results[0].doubts]
 
 
-def test_an_overview_without_title_or_command_is_read_and_states_its_gpus(tmp_path):
-    untitled = OVERVIEW.partition("\n")[2]
+def test_an_overview_without_title_below_its_command_is_read_and_states_its_gpus(tmp_path):
+    untitled = "trtllm-bench -m org/m throughput\n" + OVERVIEW.partition("\n")[2]
     first, second = runs_of(tmp_path, untitled.format(1, 80, 20) + untitled.format(2, 160, 160))
     assert [run.hardware.device.count for run in (first, second)] == [4, 1]
     assert [run.results[0].metrics["throughput_samples_per_sec"] for run in (first, second)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        "= DATASET DETAILS\nAverage request latency (ms):  1.0\n",
+        "============ Serving Benchmark Result ============\nTotal Latency (ms):   1.0\n",
+        "Request throughput (req/s):    6.11\nTotal token throughput (tok/s):   1159.52\nTotal Latency (ms):   1.0\n",
+        "Results (vLLM):\nRequest Throughput (req/sec):    7.2641\nAverage request latency (ms):  1.0\n",
+    ],
+)
+def test_what_stands_below_a_printed_report_changes_nothing_of_it(tmp_path, below):
+    (alone,) = runs_of(tmp_path, OVERVIEW.format(1, 80, 20))
+    (run,) = runs_of(tmp_path, OVERVIEW.format(1, 80, 20) + below)
+    assert run.results[0].metrics == alone.results[0].metrics
 
 
 def test_of_several_commands_above_an_overview_what_differs_names_nothing(tmp_path):
