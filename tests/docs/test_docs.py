@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import urllib.parse
 from collections.abc import Iterator
@@ -160,11 +161,19 @@ def is_module_or_part(name: str) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="commands are forked on Linux")
 def test_the_commands_of_a_page_are_forked_in_an_activated_environment(scratch, monkeypatch):
     monkeypatch.setenv("PS1", "(venv) ")
-    monkeypatch.setenv("PYTHONPATH", "/of/the/user")
     monkeypatch.setattr(Popen, "server_environment", child_process.environment())
     assert is_like_the_server(json.loads(on_a_terminal("python -c '" + ENVIRONMENT + "'", scratch).text))
-    monkeypatch.setenv("PYTHONPATH", "/of/the/page")
-    assert not is_like_the_server(os.environ)
+
+
+def test_a_forked_child_imports_our_packages_from_the_folders_of_its_environment(tmp_path, monkeypatch):
+    module = tmp_path / "visualize" / "shown.py"
+    module.parent.mkdir()
+    for file, text in ((module, "print(__file__)"), (module.with_name("__init__.py"), "")):
+        file.write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert is_like_the_server(os.environ)
+    command = [sys.executable, "-P", "-m", "visualize.shown"]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == f"{module}\n"
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarking.devices.support import select
-from db import warehouse
 from tests.helpers.databases import copying
 from tests.helpers.paths import ROOT
 
@@ -72,8 +71,9 @@ READ_AT_START = (
 )
 """Beginnings of variables that the interpreter reads at its start, or what the server imports at its import: where one
 of them differs, a child starts as before. All others are read when they are used, as a forked child has them."""
-SET_BY_LIBRARIES = ("TRANSFORMERS_NO_ADVISORY_WARNINGS", "TORCHINDUCTOR_CACHE_DIR")
-"""What libraries set at their import in the process of the tests, and read when they use it: no difference."""
+NO_DIFFERENCE = ("PYTHONPATH", "TRANSFORMERS_NO_ADVISORY_WARNINGS", "TORCHINDUCTOR_CACHE_DIR")
+"""The first is each child's own (`use_folders`); the others are set by libraries at their import in the process of the
+tests, and read when they use it."""
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -219,11 +219,7 @@ def _server() -> Server:
 
 
 def _fixed(env: Mapping[str, str]) -> dict[str, str]:
-    further = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", str(ROOT))]
-    fixed = {
-        name: value for name, value in env.items() if name.startswith(READ_AT_START) and name not in SET_BY_LIBRARIES
-    }
-    return {**fixed, "PYTHONPATH": os.pathsep.join(further)}
+    return {name: value for name, value in env.items() if name.startswith(READ_AT_START) and name not in NO_DIFFERENCE}
 
 
 def serve(connection: socket.socket) -> dict[str, Any] | None:
@@ -257,6 +253,7 @@ def begin(request: Mapping[str, Any]) -> None:
     os.environ.update(request["variables"])
     os.sched_setaffinity(0, request["processors"])
     os.chdir(request["folder"])
+    use_folders(request["variables"].get("PYTHONPATH", ""))
     if not request["is_safe_path"]:
         sys.path.insert(0, request["folder"])
     if request["is_new_session"]:
@@ -270,9 +267,18 @@ def begin(request: Mapping[str, Any]) -> None:
         delattr(sys.modules[package], name)
     if request["empty_database"] is not None:
         Popen.empty_database = Path(request["empty_database"])
-        setattr(warehouse, "_create", copying(Path(request["empty_database"])))  # noqa: B010 - a name of its own
+        of_child = importlib.import_module("db.warehouse")
+        setattr(of_child, "_create", copying(Path(request["empty_database"])))  # noqa: B010 - a name of its own
     gc.get_freeze_count = lambda: 1  # counting what the server froze takes a tenth of a second
     gc.enable()
+
+
+def use_folders(python_path: str) -> None:
+    """Where PYTHONPATH has other folders than this repository: import from them, and ours anew."""
+    if further := [folder for folder in python_path.split(os.pathsep) if folder not in ("", str(ROOT))]:
+        sys.path[:0] = further
+        for name in [name for name in sys.modules if name.split(".")[0] in OURS]:
+            del sys.modules[name]
 
 
 def _modules() -> Iterator[str]:
