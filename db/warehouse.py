@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -63,6 +64,8 @@ REPLACED_PAUSE_S = 0.2
 retries."""
 
 COPY_FOLDER = "benchhouse-copy"
+KEPT_BYTES = 50_000_000
+"""Of the answers that `Warehouse.keep_answers` keeps."""
 READER_WAIT_S = 0.2
 """Time that a reader waits for a file that is being written, in seconds: longer than storing a run takes. After it,
 the reader gets a copy."""
@@ -103,6 +106,7 @@ class Warehouse:
         self._kept = ExitStack()
         self._pid = os.getpid()
         self._column_types: dict[str, dict[str, str]] = {}
+        self._answers: Answers | None = None
         self.has_own_views = True
         """Whether the file's views are used; otherwise each cursor creates its own."""
         self.path = path
@@ -422,7 +426,15 @@ class Warehouse:
 
         On a lake that is open for reading, it is repeated while errors are temporary, as changes are.
         """
-        return self.repeated(lambda: self._query(sql, params)) if self.read_only else self._query(sql, params)
+
+        def answer() -> Table:
+            return self.repeated(lambda: self._query(sql, params)) if self.read_only else self._query(sql, params)
+
+        return answer() if self._answers is None else self._answers.of((sql, repr(params)), answer)
+
+    def keep_answers(self) -> None:
+        """From now on, answer a statement that was asked before from memory: for a copy that nobody changes."""
+        self._answers = Answers()
 
     def _query(self, sql: str, params: Parameters | None) -> Table:
         import pyarrow as pa
@@ -554,6 +566,26 @@ class Warehouse:
             rows = self._connection.execute(f"DESCRIBE {table}").fetchall()
             self._column_types[table] = {row[0]: row[1] for row in rows}
         return self._column_types[table]
+
+
+class Answers:
+    """The newest answers of an unchanging warehouse, by statement and values. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], Table] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def of(self, asked: tuple[str, str], answer: Callable[[], Table]) -> Table:
+        """The kept answer, or a new one."""
+        if (table := self._kept.get(asked)) is None:
+            table = answer()
+            with self._lock:
+                if self._kept.setdefault(asked, table) is table:
+                    self._bytes += table.arrow().nbytes
+                while self._bytes > KEPT_BYTES:
+                    self._bytes -= self._kept.pop(next(iter(self._kept))).arrow().nbytes
+        return table
 
 
 def _create(path: Path) -> None:

@@ -155,6 +155,24 @@ def test_query_answers_in_three_forms(warehouse):
     assert table.df()["m"][0] == {"k": "v"}
 
 
+def test_what_was_asked_before_is_answered_from_memory_only_where_that_is_wanted(database, monkeypatch):
+    sql = "SELECT $name AS name, uuid()::VARCHAR AS id"
+    with Warehouse.open_copy(database) as copy:
+
+        def answer(name):
+            (row,) = copy.query(sql, {"name": name}).dicts()
+            assert row["name"] == name
+            return row["id"]
+
+        assert answer("a") != answer("a")
+        copy.keep_answers()
+        kept = answer("a")
+        assert (answer("a"), answer("b")) == (kept, answer("b"))
+        monkeypatch.setattr("db.warehouse.KEPT_BYTES", 100)
+        assert answer("c" * 200) != answer("c" * 200)
+        assert answer("a") != kept, "the oldest make room"
+
+
 def test_a_failing_query_is_an_error_of_one_line(warehouse):
     with pytest.raises(StorageError, match=r"Catalog Error: Table with name benchmark_run does not exist") as caught:
         warehouse.query("SELECT * FROM benchmark_run")

@@ -128,6 +128,7 @@ def public_copy(source: Data, selection: Selection, title: str, *, with_hosts: b
             )
             _take_judgements(source.warehouse, target, names)
         with Warehouse.open(path, for_questions=True) as warehouse:
+            warehouse.keep_answers()
             (row,) = warehouse.query(NEWEST).dicts()
             yield Data(warehouse=warehouse, name=title, taken_at=row["newest"])
 

@@ -85,6 +85,7 @@ class _Copy:
         self.kept: dict[str, Any] = {}
         self.signature = _signature(path, wait_s)  # taken before the copy, so a change during copying is noticed
         self.warehouse = Warehouse.open_copy(path)
+        self.warehouse.keep_answers()
 
 
 class Snapshots:
