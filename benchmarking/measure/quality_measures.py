@@ -38,8 +38,8 @@ would be off by more than the divergence of a good quantization.
 
 Intervals are 95 %, with windows as units, since neighbouring tokens depend on each other: Student's t over the windows'
 means; for percentiles and correlations the percentile bootstrap over windows (seeded). A share is also never surer than
-its tokens would allow if they were independent (Clopper and Pearson): equality in all windows does not prove equality
-everywhere.
+its tokens would allow if they were independent (Clopper and Pearson), and a token error rate never surer than its
+inputs: equality in all windows does not prove equality everywhere.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityValue
+from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityValue, reach_of_rare
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision, Readings
 from benchmarking.core.sample_statistics import exact_share_interval
 from benchmarking.core.student_t import quantile
@@ -400,7 +400,12 @@ def token_values(output: np.ndarray, reference: np.ndarray, ends: Collection[int
     if not any(of for _, of in pairs):
         raise BenchhouseError("the reference generates no text")
     rates = [edit_distance(row, of) / max(1, len(of)) for row, of in pairs]
-    return {"token_error_rate": mean_value(rates, least=0.0)}
+    found = mean_value(rates, least=0.0)
+    if found.low is not None and found.high is not None and 2 * rates.count(0.0) >= len(rates):
+        below, above = reach_of_rare(rates, 1.0)
+        low, high = min(found.low, found.value - below), max(found.high, found.value + above)
+        found = QualityValue(value=found.value, low=max(0.0, low), high=high, by_window=found.by_window)
+    return {"token_error_rate": found}
 
 
 def edit_distance(tokens: Sequence[int], reference: Sequence[int]) -> int:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityValue, judge_quality, without_quality
+from benchmarking.core.quality import (
+    QUALITY_METRICS,
+    Quality,
+    QualityValue,
+    QualityVerdict,
+    judge_quality,
+    without_quality,
+)
 from benchmarking.core.records import Run
+from benchmarking.measure.quality_measures import share_value, token_values
 from db.commands.compare import main as compare
 from db.commands.recommend import main as recommend
 from db.commands.show import main as show
@@ -190,3 +200,31 @@ def test_precisions_are_compared_at_the_same_batch_size_only(
     words = " ".join(capsys.readouterr().out.split())
     assert "on Test CPU, all at b4 s32, as measured: int8 has 2 times the throughput" in words
     assert "Not measured there: int4." in words
+
+
+@pytest.mark.parametrize("metric", ["token_error_rate", "top1_agreement"])
+def test_a_few_inputs_without_a_loss_do_not_prove_that_none_has_one(metric: str) -> None:
+    of, right = QUALITY_METRICS[metric], float(metric == "top1_agreement")
+
+    def judged(count: int, lost: int) -> QualityVerdict:
+        sides = ([right] * count, [1 - right] * lost + [right] * (count - lost))
+        before, after = (QualityValue(value=fmean(side), by_window=tuple(side)) for side in sides)
+        return judge_quality(before, after, of, same_windows=True)
+
+    few = judged(16, 0)
+    assert (few.verdict, few.low, few.high) == ("not judged", pytest.approx(-0.206, abs=1e-3), -(few.low or 0.0))
+    assert few.reason == "none of 16 windows differs, and up to 21% of others may"
+    assert judged(1000, 0).verdict == "equivalent"
+    assert judged(64, 1).verdict == "not judged"
+    assert judged(64, 12).verdict == "worse"
+    sure = token_values(np.ones((16, 8), int), np.ones((16, 8), int))["token_error_rate"]
+    assert (sure.low, sure.high) == (0.0, pytest.approx(0.206, abs=1e-3))
+
+
+def test_texts_without_a_change_are_equivalent_by_their_tokens() -> None:
+    for shares in ([1.0] * 16, [60 / 64, 61 / 64] * 8):
+        same = share_value(shares, 16 * 64)
+        found = judge_quality(same, same, AGREEMENT, same_windows=True)
+        assert (found.verdict, found.high) == ("equivalent", pytest.approx(0.206 / 64, rel=0.15))
+    one = value(0.01, windows=(0.01,) * 16)
+    assert judge_quality(one, one, KL, same_windows=True).verdict == "equivalent"  # the outputs are the same
