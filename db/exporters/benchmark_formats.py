@@ -52,7 +52,7 @@ FURTHER_COLUMNS = {
     **dict.fromkeys(("device", "runtime", "runtime_mode", "precision", "validity", "doubts"), "TEXT"),
     **dict.fromkeys(("run_id", "result_id"), "TEXT"),
     "simulated": "INTEGER",
-    "axes": "TEXT",
+    **dict.fromkeys(("axes", "model_id"), "TEXT"),
 }
 LLAMA_TABLE = "llama_bench"
 
@@ -106,6 +106,7 @@ class LlamaBenchExporter:
                     "doubts": ",".join(doubt.kind for doubt in result.doubts),
                     "run_id": run.run_id,
                     "result_id": result.result_id,
+                    "model_id": cell.workload.model_id,
                     "simulated": 1 if run.is_simulated else None,
                     "axes": json.dumps(axes, sort_keys=True) if axes else None,
                     **{

@@ -358,7 +358,8 @@ def _report(run: Run, result: Result, numbers: Numbers, lost: _Lost) -> dict[str
     for name in without_mean:
         lost.without_mean[name] = lost.without_mean.get(name, 0) + 1
     rates = {name: (unit, numbers.first_of(metrics)) for name, (unit, metrics) in RATES.items()}
-    if not (point.new_tokens or LOOP in run.cell.runtime_mode) and not rates["input_token_rate"][1]:
+    is_generated = point.new_tokens or "output_length" in known_lengths or LOOP in run.cell.runtime_mode
+    if not is_generated and not rates["input_token_rate"][1]:
         rates["input_token_rate"] = rates.pop("output_token_rate")  # nothing is generated: the tokens are the input's
     aggregate["throughput"] = {
         name: {"units": unit, "mean": mean} for name, (unit, mean) in rates.items() if mean is not None

@@ -254,6 +254,7 @@ def _setup(row: Fields) -> dict[str, Any]:
         precision, quantization = stated, quantization if stated == "other" else None
         if model_type and model_type.endswith(f" {stated}"):
             model_id = model_type.removesuffix(f" {stated}")
+        model_id = row.text("model_id") or model_id
     # The settings that differ from the tool's defaults, with true and false as 1 and 0; an export has them all.
     exported = _own_json(row, "runtime_mode")
     settings = exported.items() if isinstance(exported, dict) else ()

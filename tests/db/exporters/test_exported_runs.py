@@ -252,6 +252,15 @@ def test_a_script_for_sqlite_comes_back_with_its_text(text, came_back, make_run)
     assert again.cell.runtime_mode["note"] == text
 
 
+def test_an_organisation_in_the_name_of_an_imported_model_comes_back(came_back, tmp_path):
+    table = "| model | backend | test | t/s |\n|---|---|---|---|\n| gemma3 4B Q4_K - Medium | CUDA | pp512 | 9.5 |\n"
+    (tmp_path / "a.md").write_text(f"$ llama-bench -hf org/gemma-3-4b-it-GGUF:Q4_K_M\n{table}")
+    file = read_file(tmp_path / "a.md")
+    (run,) = importer_for(file).runs(file)
+    (again,) = came_back("llama_bench_sql", run)
+    assert again.cell.workload.model_id == run.cell.workload.model_id == "org/gemma-3-4b-it-GGUF:Q4_K_M"
+
+
 def test_a_scenario_names_the_gpu_that_another_tool_did_not_monitor(export, warehouse, tmp_path):
     path = FIXTURES / "imports/llama_bench/41_columns.jsonl"
     for run in importer_for(read_file(path)).runs(read_file(path)):
