@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -309,7 +308,7 @@ class Warehouse:
                 if file_id(str(file)) != file_before:
                     raise StorageError(f"{file} was replaced by another process: try again")
                 with storage_errors(f"{file} cannot be replaced"):
-                    shutil.copymode(file, part)
+                    share_as(file, part)
                     part.replace(file)
                 time.sleep(REPLACED_PAUSE_S)
             return before, file.stat().st_size

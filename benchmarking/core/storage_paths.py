@@ -98,6 +98,31 @@ MAGIC, MAGIC_AT = b"DUCK", 8
 """What a DuckDB file contains, and the byte where."""
 
 
+def own_run_file(source: str, database: str) -> Path | None:
+    """The file that a stored run was loaded from, as this database has it; None if it is gone.
+
+    A database that was copied or moved with its folder has its files below that, at any depth. Where the run was loaded
+    from, the file counts only if no other database of the same name lies above it: that is the one it was copied from.
+    """
+    from benchmarking.core.untrusted.redaction import to_home
+
+    there = Path(to_home(source))
+    place = LakePlace.parse(database) if is_lake(database) else None
+    catalog = database if place is None else None if place.is_postgres else place.catalog
+    if catalog is None:
+        return there if os.path.isfile(there) else None
+    own = Path(catalog).absolute()
+    parts = there.relative_to(there.anchor).parts
+    for beside in (own.parent.joinpath(*parts[start:]) for start in range(len(parts))):
+        if os.path.isfile(beside):  # False for what cannot be looked at, too
+            return beside
+    if not os.path.isfile(there):
+        return None
+    others = [folder / own.name for folder in there.parents]
+    is_anothers = own.exists() and any(os.path.isfile(one) and not os.path.samefile(one, own) for one in others)
+    return None if is_anothers else there
+
+
 def check_folder(folder: Path) -> None:
     """Check that files can be created in the folder, which may still be missing. Raises StorageError."""
     place = folder.absolute()

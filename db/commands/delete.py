@@ -4,14 +4,13 @@ A run is deleted as a whole, even if only some of its results match. The runs, a
 shown first.
 The run files of measured runs are moved to the folder .trash beside them, from where they can be loaded again with
 benchhouse setup --ingest; files of other tools stay where they are. If the database was copied or moved with its folder
-of run files, these are the files beside it.
+of run files, these are the files beside it, never those of the database that it was copied from.
 """
 
 from __future__ import annotations
 
 import gzip
 import itertools
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -24,7 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.records import FORMAT
-from benchmarking.core.storage_paths import LakePlace, is_lake
+from benchmarking.core.storage_paths import own_run_file
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
@@ -124,10 +123,8 @@ def main(argv: Sequence[str]) -> int:
             confirm(f"Delete {' and '.join([counted(len(runs), 'run'), *further])}?", arguments.db_path)
         with open_to_write(arguments) as warehouse:
             warehouse.remove_runs(ids)
-        place = LakePlace.parse(arguments.db_path) if is_lake(arguments.db_path) else None
-        file = arguments.db_path if place is None else None if place.is_postgres else place.catalog
-        beside = None if file is None else Path(file).absolute().parent
-        moved = [_moved(run, beside) for run in runs if run["origin_format"] is None and run["source"]]
+        measured = [run for run in runs if run["origin_format"] is None and run["source"]]
+        moved = [_moved(run, arguments.db_path) for run in measured]
     if arguments.json:
         gone = {name: [plain_values(one) for one in rows] for name, rows in (("notes", notes), ("alerts", alerts))}
         print_json({"deleted": is_done, "runs": ids, **gone, "files": moved})
@@ -145,28 +142,16 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_FAILED if any(one["problem"] for one in moved) else EXIT_OK
 
 
-def _moved(run: dict[str, Any], beside: Path | None) -> dict[str, str | None]:
-    """Move a run's file to the folder .trash beside it, unless it is there, is gone or has another content by now.
-    Returns its `path`, and its new one (`trash`) or why it could not be moved (`problem`).
-
-    `beside`: the folder of the database or of the lake's catalog. Its own copy of the file, at any depth, counts, not
-    that at the place from which both were copied.
-    """
-    from benchmarking.core.untrusted.redaction import to_home
-
-    source = Path(to_home(run["source"]))
-    parts = source.relative_to(source.anchor).parts
-    places = [] if beside is None else [beside.joinpath(*parts[start:]) for start in range(len(parts))]
-    places.append(source)
-    found = [place for place in places if os.path.isfile(place)]  # False for what cannot be looked at, too
-    kept: dict[str, str | None] = {"path": str(found[0] if found else source), "trash": None, "problem": None}
-    if not found:
+def _moved(run: dict[str, Any], database: str) -> dict[str, str | None]:
+    """Move a run's own file (`own_run_file`) to the folder .trash beside it, unless it is there, is gone or has another
+    content by now. Returns its `path`, and its new one (`trash`) or why it could not be moved (`problem`)."""
+    path = own_run_file(run["source"], database)
+    kept: dict[str, str | None] = {"path": str(path or run["source"]), "trash": None, "problem": None}
+    if path is None:
         return kept
     try:
-        path = next((place for place in found if unpacked_digest(place) == run["source_sha256"]), None)
-        if path is None:
+        if unpacked_digest(path) != run["source_sha256"]:
             return {**kept, "problem": "its content is not that of the deleted run: left in place"}
-        kept["path"] = str(path)
         if not _is_file_of(path, run["run_id"]):  # the database may be anyone's, and name any file
             return {**kept, "problem": "it is not a file of the deleted run: left in place"}
         if path.parent.name == TRASH:  # loaded from there

@@ -37,7 +37,7 @@ from db.conflicts import (
     conflicts_text,
 )
 from db.connection import FILE_FORMAT, LOG_ENDINGS, Connection, connect, copy_database, file_id, problem_of, quoted
-from db.file_copy import make_folder, publish, temporary_sibling
+from db.file_copy import make_folder, publish, share_as, temporary_sibling
 from db.ingestion import RUN_TABLES, Loaded, load_files
 from db.upkeep.verify import CHECKS, damage, unread_log
 from db.warehouse import OutdatedError, Warehouse
@@ -560,5 +560,5 @@ def _replace(path: Path, part: Path, kept: Path | None) -> None:
             with suppress(FileNotFoundError):
                 os.replace(f"{path}{ending}", f"{kept}{ending}")
         if path.exists():
-            shutil.copymode(path, part)
+            share_as(path, part)
         part.replace(path)

@@ -7,7 +7,6 @@ returns a `subject` and a `problem` for every faulty row.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -19,11 +18,10 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Precision, canonical_hash
-from benchmarking.core.storage_paths import is_lake
+from benchmarking.core.storage_paths import is_lake, own_run_file
 from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.text import visible
 from benchmarking.core.untrusted.input_files import MAX_DEPTH, unpacked_digest
-from benchmarking.core.untrusted.redaction import to_home
 from db import ingestion, migrate
 from db.conflicts import CONTENTS
 from db.connection import (
@@ -228,11 +226,11 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
     # Run files that were changed after loading. A missing file is not a fault: its runs are stored.
     sql = "SELECT run_id, source, source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL ORDER BY source"
     for row in warehouse.query(sql).dicts():
-        if row["source"] is None or not os.path.isfile(file := to_home(row["source"])):
+        if row["source"] is None or (file := own_run_file(row["source"], warehouse.path)) is None:
             continue
-        problem = f"its file {row['source']} was changed after loading"
+        problem = f"its file {file} was changed after loading"
         try:
-            if unpacked_digest(Path(file)) == row["source_sha256"]:
+            if unpacked_digest(file) == row["source_sha256"]:
                 continue
         except UnreadableError as error:
             problem = str(error)
@@ -610,8 +608,8 @@ def leftovers_near(warehouse: Warehouse, path: str | Path) -> list[Path]:
     """Leftovers of killed processes next to the file, in the folders of its run files, and among temporary files."""
     own_folder = [] if is_lake(path) else [Path(path).resolve().parent]
     with suppress(StorageError):
-        sources = [Path(to_home(row["source"])).parent for row in warehouse.query(RUN_FOLDERS).dicts()]
-        folders = dict.fromkeys([*own_folder, *sources])
+        files = (own_run_file(row["source"], str(path)) for row in warehouse.query(RUN_FOLDERS).dicts())
+        folders = dict.fromkeys([*own_folder, *(file.parent for file in files if file is not None)])
         return [leftover for folder in folders for leftover in leftovers(folder)]
     return [leftover for folder in own_folder for leftover in leftovers(folder)]
 

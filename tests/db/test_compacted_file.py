@@ -6,11 +6,13 @@ import random
 import shutil
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import db.connection
 from benchmarking.core.errors import LockedError, StorageError
+from db.file_copy import share_as
 from db.ingestion import RUN_TABLES, SHARED_TABLES
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
@@ -65,6 +67,27 @@ def test_the_file_is_smaller_and_holds_the_same(filled):
     assert filled.stat().st_mode & 0o777 == 0o640
     assert contents(filled) == before
     assert [entry.name for entry in filled.parent.iterdir()] == [filled.name]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root may give files away")
+def test_a_compacted_file_stays_its_owners_and_groups(filled):
+    os.chown(filled, 4321, 5432)
+    filled.chmod(0o660)
+    Warehouse.compact(filled)
+    found = filled.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (4321, 5432, 0o660)
+
+
+def test_a_copy_that_cannot_have_the_files_group_is_not_open_to_another(filled, tmp_path, monkeypatch):
+    copy = Path(shutil.copy2(filled, tmp_path / "copy.duckdb"))
+    filled.chmod(0o660)
+    of_file = os.stat(filled)
+    found = os.stat_result([*of_file[:5], of_file.st_gid + 1, *of_file[6:]])
+    stat = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **more: found if path == filled else stat(path, **more))
+    monkeypatch.setattr(os, "chown", Mock(side_effect=PermissionError))
+    share_as(filled, copy)
+    assert os.stat(copy).st_mode & 0o777 == 0o600
 
 
 def test_compacting_twice_is_compacting_once(filled):

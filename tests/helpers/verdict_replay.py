@@ -404,6 +404,25 @@ def replay_history(
     return _rates(judgements, change)
 
 
+def replay_points(case: HistoryCase, *, points: int, comparisons: int, seed: int) -> float:
+    """The share of comparisons of so many equal points that call any of them changed; each point has one session a side
+    and `HISTORY` others."""
+    import numpy as np
+
+    rng, found = np.random.default_rng(seed), 0
+    for _ in range(comparisons):
+        pairs = []
+        for _ in range(points):
+            levels = case.sessions(rng, HISTORY + 2)[:, None]
+            levels = levels + case.launches(rng, levels.size * LAUNCHES).reshape(levels.size, LAUNCHES)
+            *others, before, after = (_session(np.exp(row).tolist(), place) for place, row in enumerate(levels))
+            scatter = session_scatter([[one.value for one in others]])
+            known = None if scatter is None else (scatter, scatter)
+            pairs.append(Pair(before=(before,), after=(after,), scatter=known))
+        found += any(one.is_worse is not None for one in judge(pairs, JUDGED[DEFAULT_METRIC]))
+    return found / comparisons
+
+
 def replay_sides(
     case: HistoryCase, *, before: int, after: int, pairs: int, seed: int, change: float = 0.0, others: int = 0
 ) -> Rates:

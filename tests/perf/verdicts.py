@@ -28,6 +28,7 @@ from tests.helpers.verdict_replay import (
     Rates,
     normal,
     replay_history,
+    replay_points,
     replay_sides,
     replay_sittings,
     replay_timed,
@@ -57,6 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _with_history({**HISTORY_CASES, **MORE_HISTORY_CASES}, pairs),
     )
     _show("the same where whole sessions are far off: not promised", (), _with_history(UNPROMISED_CASES, pairs))
+    print("\nshare of comparisons of 40 equal points that call any of them changed")
+    for name, case in {**HISTORY_CASES, **MORE_HISTORY_CASES, **UNPROMISED_CASES}.items():
+        print(f"{replay_points(case, points=40, comparisons=max(1, pairs // 10), seed=4):6.1%}  {name}", flush=True)
     _show("sessions and launches of 1 %, by the length of the history", (), _by_history(pairs))
     _show("one session against the other 12 and 30 of its series", (), _against_all(pairs))
     _show("sides of several sessions, no others of the series", (), _of_sides(pairs))

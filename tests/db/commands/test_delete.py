@@ -190,6 +190,28 @@ def test_the_database_of_a_copied_or_moved_folder_deletes_its_own_files(
     assert rows(name) == []
 
 
+@pytest.mark.parametrize("state", ["gone", "changed"])
+def test_a_copied_database_never_moves_or_checks_the_files_of_the_one_it_was_copied_from(
+    tmp_path, make_run, monkeypatch, state, capsys
+):
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / "runs").mkdir(parents=True)
+    (first / "runs/one.json").write_text(dumps(make_run()))
+    monkeypatch.chdir(first)
+    setup(["--ingest", "runs", "--db-path", "b.duckdb"])
+    shutil.copytree(first, second)
+    own = second / "runs/one.json"
+    own.unlink()
+    if state == "changed":
+        own.write_text("{}")
+    monkeypatch.chdir(second)
+    assert setup(["--verify", "--db-path", "b.duckdb"]) == (1 if state == "changed" else 0)
+    assert (f"its file {own} was changed" in capsys.readouterr().out) == (state == "changed")
+    assert run(delete, "b.duckdb", "sql:TRUE", "--yes") == (1 if state == "changed" else 0)
+    assert (first / "runs/one.json").is_file()
+    assert own.is_file() == (state == "changed")
+
+
 @pytest.mark.parametrize("arguments", [[], [" "]])
 def test_nothing_is_deleted_without_a_selection(database, arguments, capsys):
     run(import_results, database, LOAD)
