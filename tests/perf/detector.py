@@ -5,6 +5,8 @@
 False alarms: histories of 100 runs without any change, of each noise of tests/helpers at cv 2 %; reported places a
 history, with the standard error. The detector reports changes either way, the others regressions only. "Asked after
 each run" is what people do: it counts every place that was ever suspected, and ever confirmed.
+Days: the same for several runs a day, of a machine that varies from day to day, with the times of the runs and
+without.
 Power: 60 runs of normal noise, then a step; the share of histories in which it is reported not more than 5 runs off.
 All from fixed seeds: the same numbers everywhere.
 """
@@ -16,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +174,52 @@ def quiet(name: str, count: int) -> Floats:
     return drawn
 
 
+@dataclass(frozen=True, kw_only=True)
+class Days:
+    """Histories of 80 runs, in logarithms, with several runs a day, a quarter of an hour apart."""
+
+    runs: int
+    day_sd: float
+    """Of what the runs of a day share."""
+    run_sd: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.runs} a day: days {self.day_sd:.1%}, their runs {self.run_sd:.1%}"
+
+    @property
+    def times(self) -> list[datetime]:
+        places = [divmod(run, self.runs) for run in range(SHAPED)]
+        return [datetime(2026, 1, 5, 9) + timedelta(days=day, minutes=15 * number) for day, number in places]
+
+    def histories(self, count: int) -> Floats:
+        rng = np.random.default_rng([SEED, 10, self.runs])
+        of_days = rng.normal(0, self.day_sd, (count, SHAPED))[:, np.arange(SHAPED) // self.runs]
+        return of_days + rng.normal(0, self.run_sd, (count, SHAPED))
+
+    def rates(self, count: int) -> tuple[float, float, float, float]:
+        """Changes a history by the values alone, and with the times of the runs; and how often a step of 10 % at the
+        first run of a day and inside one is found with them."""
+        logs, first = self.histories(count), SHAPED // 2 // self.runs * self.runs
+        alone, with_times = (sum(len(detect(np.exp(one), times)) for one in logs) / count for times in ((), self.times))
+        first_of_day, inside = (
+            np.mean(
+                [
+                    any(abs(change.index - at) <= OFF for change in detect(np.exp(one), self.times))
+                    for one in logs + 0.1 * _after(at)
+                ]
+            )
+            for at in (first, first + self.runs // 2)
+        )
+        return alone, with_times, float(first_of_day), float(inside)
+
+
+DAYS = (
+    *(Days(runs=8, day_sd=0.02, run_sd=0.002), Days(runs=8, day_sd=0.02, run_sd=0.01)),
+    *(Days(runs=5, day_sd=0.02, run_sd=0.005), Days(runs=3, day_sd=0.02, run_sd=0.002)),
+    *(Days(runs=2, day_sd=0.02, run_sd=0.005), Days(runs=8, day_sd=0.005, run_sd=0.01)),
+    Days(runs=8, day_sd=0.0, run_sd=0.02),
+)
 QUIET = (
     *("heavy tail (t2), scale 1 %", "every seventh run 4 % slower", "4 % on and off with a deploy every 3 runs"),
     *("1 run in 4 10 % slower, sd .3 %", "two levels 20 % apart by chance, sd .3 %"),
@@ -260,6 +309,13 @@ def main() -> int:
         stepped = logs + 0.1 * _after(40)
         right = np.mean([any(abs(place - 40) <= OFF for place in own(np.exp(one))) for one in stepped])
         print(f"| {name} | {wrong:.2f} | {right:.0%} | |", flush=True)
+    print(
+        "\nHistories of 80 runs, several a day: changes by the values alone, with the times of the runs, and steps of"
+    )
+    print("10 % found at the first run of a day and inside a day\n")
+    for days in DAYS:
+        alone, with_times, first, inside = days.rates(arguments.histories // 20)
+        print(f"| {days.name} | {alone:.2f} | {with_times:.2f} | {first:.0%} | {inside:.0%} |", flush=True)
     started = time.perf_counter()
     rng = np.random.default_rng(SEED)
     for _ in range(200):

@@ -67,7 +67,7 @@ WHERE (series_id, digest) NOT IN (SELECT (series_id, digest) FROM history_scans 
 ORDER BY series_id
 """
 POINTS = f"""
-SELECT series_id, result_id, run_id, {{value}} AS value FROM all_results
+SELECT series_id, result_id, run_id, started_at, {{value}} AS value FROM all_results
 WHERE {FIT_RESULTS} AND list_contains($series::VARCHAR[], series_id)
 QUALIFY row_number() OVER (PARTITION BY series_id, run_id ORDER BY result_id DESC) = 1
 ORDER BY series_id, history_time, started_at, result_id
@@ -233,7 +233,7 @@ def _search_and_store(
 def _change_rows(warehouse: Warehouse, series: Sequence[str], metric: Metric, now: datetime) -> Iterator[Row]:
     """The rows of the series' current change points."""
     points = warehouse.query(POINTS.format(**of_metric(metric)), {"series": list(series)}).arrow()
-    values = points.column("value").to_numpy()
+    values, times = points.column("value").to_numpy(), points.column("started_at").to_pylist()
     common = {
         "metric": metric.column,
         "detector": NAME,
@@ -244,7 +244,7 @@ def _change_rows(warehouse: Warehouse, series: Sequence[str], metric: Metric, no
     names = points.column("series_id").to_numpy(zero_copy_only=False)
     bounds = [0, *(1 + np.flatnonzero(names[1:] != names[:-1])), len(names)] if len(names) else []
     for start, end in pairwise(map(int, bounds)):  # each stretch of one series
-        for change in detect(values[start:end]):
+        for change in detect(values[start:end], times[start:end]):
             columns = ("value_before", "value_after", "relative_change", "p_value", "state")
             numbers = {name: getattr(change, name) for name in columns}
             if not change.value_before:  # from nothing: there is no ratio to store

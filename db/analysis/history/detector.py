@@ -14,6 +14,8 @@ computed in linear time. Additions prevent false alarms on histories without a c
   gradually is a trend (`find_trend`), and no run of it is to blame;
 - a step that stands out of a slope or of strongly correlated noise is found beside them (`jumps`);
 - a change needs 2 points on either side, 2 % of the median, and separated points (see `superiority`);
+- where runs of one sitting resemble each other more than those of two, a step between sittings has to exceed what
+  sittings vary by (`sittings`);
 - it is suspected until the next run confirms it.
 
 A trend is a slow, steady movement: a verdict of its own, since no single run or commit is to blame for it. The newest
@@ -33,6 +35,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from itertools import chain, pairwise, product
 from typing import Literal
@@ -42,6 +45,7 @@ from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.sample_statistics import neighbour_inflation
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.words import MIN_CHANGE
+from db.analysis.history.sittings import p_between, sittings
 
 CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Those that are tried."""
@@ -141,7 +145,7 @@ def _design(count: int) -> _Design:
 
 
 NAME = "split-merge-t"
-VERSION = "5"
+VERSION = "6"
 """Increased whenever the same values and parameters give different changes."""
 CLIP_WIDTH = 7
 CLIP_REACH = CLIP_WIDTH // 2
@@ -217,15 +221,15 @@ class Change:
 PARAMETERS = Parameters()
 
 
-def detect(values: Sequence[float]) -> tuple[Change, ...]:
-    """The changes of a history with one value per run, oldest first.
+def detect(values: Sequence[float], times: Sequence[datetime] = ()) -> tuple[Change, ...]:
+    """The changes of a history with one value per run, oldest first; `times` are the starts of the runs, if known.
 
     A change is confirmed if the history without its newest value has it too, otherwise suspected. Raises ValueError for
     a value that is negative or not finite.
     """
     logs = _logarithms(values)
-    detected = _detected_sides(logs)
-    earlier = [sides.at for sides in _detected_sides(logs[:-1])] if detected else []
+    detected = _detected_sides(logs, times)
+    earlier = [sides.at for sides in _detected_sides(logs[:-1], times[:-1])] if detected else []
     array = np.asarray(values, dtype=np.float64)
     changes = []
     for sides, p_value in detected.items():
@@ -238,7 +242,7 @@ def detect(values: Sequence[float]) -> tuple[Change, ...]:
 
 def change_indices(values: Sequence[float]) -> tuple[int, ...]:
     """The index of each change that `detect` finds. Leaves out the state, which would double the time."""
-    return tuple(sides.at for sides in _detected_sides(_logarithms(values)))
+    return tuple(sides.at for sides in _detected_sides(_logarithms(values), ()))
 
 
 def winsorised(logs: Floats) -> Floats:
@@ -298,9 +302,10 @@ def _logarithms(values: Sequence[float]) -> Floats:
     return np.log(array)
 
 
-def _detected_sides(logs: Floats) -> dict[_Sides, float]:
+def _detected_sides(logs: Floats, times: Sequence[datetime]) -> dict[_Sides, float]:
     """The changes in order, each with its p-value."""
     count = len(logs)
+    of_sittings = sittings(times) if times else None
     if count < 2 * PARAMETERS.points_beside:
         return {}
     clipped = winsorised(logs)
@@ -322,6 +327,9 @@ def _detected_sides(logs: Floats) -> dict[_Sides, float]:
             if sides not in tested:
                 p_value = _p_value(clipped[start:at], clipped[at:end], are_neighbours_alike=True)
                 p_value = min(p_value, stepped.get(at, 1.0))
+                if of_sittings is not None and p_value <= PARAMETERS.p_value:
+                    reach, shift = PARAMETERS.window, PARAMETERS.shift
+                    p_value = max(p_value, p_between(clipped, of_sittings, start, at, end, reach, shift))
                 before, after = sides.near(logs)
                 is_no_change = bool(
                     p_value > PARAMETERS.p_value

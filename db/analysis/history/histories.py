@@ -141,7 +141,7 @@ def histories(
         selected = [run["is_selected"] for run in runs]
         points = [_point(run) for run in runs]
         values = [point.value for point in points]
-        changes = detect(values)
+        changes = detect(values, [point.started_at for point in points])
         found.append(
             History(
                 series_id=row["series_id"],

@@ -1,6 +1,7 @@
 """The change point detector: worked examples, degenerate histories, and the stated error rates."""
 
 import math
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from db.analysis.history.detector import Change, detect, find_trend, superiority
 from tests.helpers import noise
 
 SEED = 20260101
+MORNING = datetime(2026, 1, 5, 9)
 QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
 
 FALSE_ALARMS = {"normal": 0.003, "heavy tail (t3)": 0.027, "5 % outliers": 0.017, "bimodal": 0.090, "AR(.5)": 0.19}
@@ -244,3 +246,45 @@ def test_a_rise_in_noise_is_a_trend_and_noise_alone_or_a_step_is_none():
     assert find_trend(np.exp(noise).tolist()) is None
     assert find_trend(np.exp(0.1 * (runs >= 30) + noise).tolist()) is None
     assert find_trend([1.003**run for run in range(19)]) is None, "too few runs"
+
+
+def several_a_day(runs, days, day_sd, run_sd, histories=30):
+    rng = np.random.default_rng([SEED, runs, days])
+    logs = np.repeat(rng.normal(0, day_sd, (histories, days)), runs, axis=1)
+    logs += rng.normal(0, run_sd, logs.shape)
+    return logs, [MORNING + timedelta(days=run // runs, minutes=15 * (run % runs)) for run in range(runs * days)]
+
+
+@pytest.mark.parametrize("runs", [5, 8])
+def test_runs_of_a_day_are_no_independent_witnesses_of_a_level(runs):
+    """By the values alone, a history of 80 runs without a change had up to three: days that differ."""
+    logs, times = several_a_day(runs, 80 // runs, 0.02, 0.002)
+    assert sum(len(detect(one)) for one in np.exp(logs)) >= 20
+    assert sum(len(detect(one, times)) for one in np.exp(logs)) <= 1
+
+
+def test_a_step_inside_a_day_is_found_from_its_second_run_though_days_vary():
+    logs, times = several_a_day(8, 10, 0.02, 0.002)
+    logs[:, 76:] += math.log(1.1)
+    found = [detect(one[:78], times[:78]) for one in np.exp(logs)]
+    assert np.mean([any(change.index == 76 for change in changes) for changes in found]) >= 0.8
+
+
+def test_a_step_between_days_has_to_exceed_what_days_vary_by():
+    logs, times = several_a_day(3, 27, 0.02, 0.002)
+    logs[:, 39:] += math.log(1.1)
+    found = [detect(one, times) for one in np.exp(logs)]
+    assert np.mean([[change.index for change in changes] == [39] for changes in found]) >= 0.8
+
+
+@pytest.mark.parametrize("hours", [1, 24, 72])
+def test_evenly_spaced_runs_have_the_changes_of_their_values(hours):
+    logs = several_a_day(8, 10, 0.02, 0.002)[0]
+    times = [MORNING + timedelta(hours=hours * run) for run in range(80)]
+    assert [detect(one, times) for one in np.exp(logs)] == [detect(one) for one in np.exp(logs)]
+
+
+def test_days_that_do_not_vary_leave_the_changes_of_their_values():
+    logs, times = several_a_day(8, 10, 0.0, 0.02)
+    logs[:, 40:] += math.log(1.08)
+    assert [detect(one, times) for one in np.exp(logs)] == [detect(one) for one in np.exp(logs)]
