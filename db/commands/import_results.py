@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import add_aliases, choice, command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.storage_paths import check_database, database_exists, is_lake
 from benchmarking.core.tables import Table, table_text
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 NAME = "benchhouse import"
+WITHOUT_LATENCY = (
+    *("time_to_first_token_ms", "time_per_output_token_ms", "throughput_tokens_per_sec", "throughput_samples_per_sec"),
+    *("latency_p90_ms", "latency_p99_ms"),
+)
+"""What results without a median latency are judged by, the first that they have."""
 EXAMPLES = """
 examples:
   benchhouse import results.json --dry-run
@@ -145,9 +151,12 @@ def main(argv: Sequence[str]) -> int:
         print_json(report)
     else:
         _show_total(outcomes, arguments)
-        names = sorted({one.format for one in outcomes if one.new_runs and one.format is not None})
-        if names and not arguments.dry_run:
-            commands = listed([f"benchhouse check format={name}" for name in names], MAX_SHOWN)
+        judged: dict[str, set[str]] = {}
+        for one in outcomes if not arguments.dry_run else ():
+            for name in (one.format or "").split(" and ") if one.new_runs else ():
+                judged.setdefault(name, set()).update(one.metrics)
+        if judged:
+            commands = listed([_judging(name, judged[name]) for name in sorted(judged)], MAX_SHOWN)
             note(f"{NAME}: the newest by date of what is imported is judged by {commands}")
     if all(
         outcome.state in ("unknown", "unread") for outcome in outcomes
@@ -158,6 +167,12 @@ def main(argv: Sequence[str]) -> int:
         )
         return EXIT_FAILED
     return EXIT_FAILED if any(outcome.state == "refused" for outcome in outcomes) else EXIT_OK
+
+
+def _judging(name: str, metrics: Set[str]) -> str:
+    """The command that judges results of a format, by the metrics that they have if the one by default is none."""
+    found = [] if DEFAULT_METRIC in metrics else [one for one in WITHOUT_LATENCY if one in metrics]
+    return f"benchhouse check format={name}" + (f" --metric {','.join(found[:3])}" if found else "")
 
 
 def _date(text: str) -> datetime:

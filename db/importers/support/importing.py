@@ -29,6 +29,7 @@ from benchmarking.core.errors import (
     out_of_memory_line,
 )
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import JUDGED, SERVICE_TIMES
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import FORMAT, Json, Precision, Result, Run, canonical_hash
 from benchmarking.core.run_file import large_samples
@@ -221,6 +222,13 @@ class Imported:
     """Runs without the name of a device or processor."""
     unnamed_models: int = 0
     """Runs without the name of a model."""
+    metrics: tuple[str, ...] = ()
+    """The metrics by which its results can be judged."""
+
+
+def has_metric(result: Result, name: str) -> bool:
+    """Whether the result has the metric, or its time from sending in its place."""
+    return name in result.metrics or SERVICE_TIMES.get(name) in result.metrics
 
 
 def files_in(places: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
@@ -383,6 +391,7 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
         compacted=any(large_sample.quantiles is not None for large_sample in large_samples(runs)),
         nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
         unnamed_models=sum(is_unnamed(run.cell.workload.model_id) for run in runs),
+        metrics=tuple(name for name in JUDGED if any(has_metric(result, name) for result in results)),
         models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
     )
     return outcome, FileRuns(runs=runs, source=source, source_sha256=file.sha256)

@@ -663,6 +663,23 @@ def test_a_search_alone_is_no_reason_to_measure_one_of_its_setups_again(empty_da
         assert ("benchhouse ab" in out) is says_ab
 
 
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        (
+            "vllm_bench_serve/server_of_vllm.json",
+            "time_to_first_token_ms,time_per_output_token_ms,throughput_tokens_per_sec",
+        ),
+        ("llama_bench/table.md", "throughput_tokens_per_sec"),
+        ("llama_bench/33_columns.json", None),
+    ],
+)
+def test_an_import_names_the_metrics_by_which_it_can_be_judged(history, capsys, name, metrics):
+    assert import_results.main([str(FIXTURES / "imports" / name), "--db-path", str(history)]) == 0
+    how = f"format={name.partition('/')[0]}" + (f" --metric {metrics}" if metrics else "")
+    assert f"the newest by date of what is imported is judged by benchhouse check {how}\n" in capsys.readouterr().err
+
+
 def test_an_import_of_an_earlier_date_is_not_judged_unsaid(stored, measured, history, capsys):
     first, last = (str(FIXTURES / f"imports/llama_bench/{name}.json") for name in ("first_version", "33_columns"))
     assert import_results.main([first, "--date", "2026-01-01", "--db-path", str(history)]) == 0
