@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
@@ -46,7 +46,14 @@ from benchmarking.core.records import (
     Result,
     Samples,
 )
-from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, percentile_intervals, quantile
+from benchmarking.core.sample_statistics import (
+    MIN_LAUNCHES_FOR_BETWEEN,
+    TAIL_MIN_SAMPLES,
+    between_launches_interval,
+    drift,
+    percentile_intervals,
+    quantile,
+)
 from benchmarking.core.text import number
 from benchmarking.core.verdicts.words import MIN_CHANGE
 from benchmarking.load.connections import NO_SOCKET
@@ -200,20 +207,20 @@ def result_of(
     if (why_not := why_unknown(done, limits)) is not None:
         metrics = {name: value for name, value in metrics.items() if name not in GOODPUT}
         missing |= dict.fromkeys(GOODPUT, f"{NOT_SUPPORTED}: {why_not}")
-    ok = [measurement.metrics for measurement in measured if measurement.status == "ok"]
-    if made.ci_scope == "within":
-        # Intervals of the medians that allow for the correlation of requests; of several repetitions, all of each.
-        for name in OF_MEDIAN:
-            for end, of in (("low", min), ("high", max)):
-                ends = [each[f"{name}_p50_ci_{end}_ms"] for each in ok if f"{name}_p50_ci_{end}_ms" in each]
-                if ends and len(ends) == len(ok):
-                    metrics[f"{name}_ci_{end}_ms"] = of(ends)
-                elif metrics.pop(f"{name}_ci_{end}_ms", None) is not None:
-                    missing[f"{name}_ci_{end}_ms"] = CORRELATED
-    for name in [name for name in metrics if "_ci_" in name and name not in METRICS]:
-        if not all(name in each for each in ok):  # the value is of all repetitions
-            del metrics[name]
+    ok = [measurement for measurement in measured if measurement.status == "ok"]
+    launches = {measurement.launch for measurement in ok}
+    series = [Series.of(requests).of_queries(samples) for requests in done if requests.launch in launches]
+    intervals = _intervals(series, [measurement.metrics for measurement in ok], made.ci_scope)
+    for name, at in intervals.items():
+        if at is not None:
+            metrics[name] = at
+            missing.pop(name, None)
+        elif metrics.pop(name, None) is not None:
             missing[name] = CORRELATED
+    extra = dict(made.extra)
+    if isinstance(custom := extra.get("custom_metrics"), dict):
+        units = {name: {"unit": "ms", "better": None} for name in intervals if name in metrics and name not in METRICS}
+        extra["custom_metrics"] = {**custom, **units}
     for column, why in _beyond(done).items():
         if metrics.pop(column, None) is not None:
             missing[column] = why
@@ -223,7 +230,7 @@ def result_of(
     if limits and any(one.kind == LATE for one in made.doubts):
         in_time = math.fsum(len(requests) * share_in_time(requests, limits) for requests in done)
         about_level[SHARE_IN_TIME] = in_time / max(sum(map(len, done)), 1)
-    extra, doubts = dict(made.extra), made.doubts
+    doubts = made.doubts
     if made.status == "failed" and done:  # what is known of a level without any success
         extra["custom_metrics"] = {name: {"unit": _unit(name), "better": _better(name)} for name in metrics}
     elif kinds := _kinds(done):
@@ -240,6 +247,29 @@ def result_of(
         requests=done,
         extra={**extra, "load": about_level},
     )
+
+
+def _intervals(
+    series: Sequence[Series], ok: Sequence[Mapping[str, float]], scope: str | None
+) -> dict[str, float | None]:
+    """The ends of the 95 % interval of each percentile of each time over the repetitions, of which `ok` has the
+    metrics: that between three or more; of fewer, all of their own, None where one has none. The interval of calls
+    (`scope` "within") does not allow for the correlation of requests, so this one of the median replaces it."""
+    found = dict[str, float | None]()
+    for name, (word, q) in product(Series.__dataclass_fields__, TAILS.items()):
+        times, low, high = [getattr(one, name) for one in series], None, None
+        values = [quantile(each, q) for each in times if len(each) >= LEAST[q]]
+        if len(values) == len(times) >= MIN_LAUNCHES_FOR_BETWEEN and min(values) > 0:
+            low, high = between_launches_interval(values)
+            # It contains the median of the repetitions, which is off their mean where they lie on two levels.
+            low, high = min(low, median(values)), max(high, median(values))
+        elif ok and all(f"{name}_{word}_ci_low_ms" in each for each in ok):
+            low = min(each[f"{name}_{word}_ci_low_ms"] for each in ok)
+            high = max(each[f"{name}_{word}_ci_high_ms"] for each in ok)
+        found |= {f"{name}_{word}_ci_low_ms": low, f"{name}_{word}_ci_high_ms": high}
+        if word == "p50" and name in OF_MEDIAN and scope == "within":
+            found |= {f"{name}_ci_low_ms": low, f"{name}_ci_high_ms": high}
+    return found
 
 
 def _beyond(done: Sequence[Requests]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from benchmarking.core.load_doubts import (
     pooled_shares,
     queue_of,
 )
+from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import Point, Result
 from benchmarking.core.sample_statistics import percentile_intervals
 from benchmarking.load.curve import SearchInterrupted, holds, limits_outcome, search
@@ -565,6 +566,27 @@ def test_a_percentile_of_several_repetitions_has_an_interval_only_if_each_has_on
     both = result_of(TRAFFIC, level, [long, short])
     assert name not in both.metrics
     assert both.missing[name].startswith("too_few_samples")
+
+
+@pytest.mark.parametrize(("medians", "least"), [((50.0, 70.0), 0.95), ((50.0, 60.0, 70.0), 1.5)])
+def test_the_interval_of_a_percentile_covers_the_differences_between_repetitions(medians, least):
+    """All of two, and that between three or more; the median of each end was as narrow as in one repetition."""
+    chance, starts = np.random.default_rng(8), np.arange(800) / 10
+    repetitions = [
+        replace(requests_of(starts, starts + chance.normal(middle, 1.0, 800) / 1e3, 1e6), launch=place)
+        for place, middle in enumerate(medians)
+    ]
+    result = result_of(TRAFFIC, Level(rate=10.0, number=800), repetitions)
+    found = result.metrics
+    for name in ("latency_p50", "latency_p90", "service_time_p50", "service_time_p90"):
+        width = found[f"{name}_ci_high_ms"] - found[f"{name}_ci_low_ms"]
+        assert width >= least * (medians[-1] - medians[0]), name
+    for end in ("low", "high"):
+        assert found[f"latency_p50_ci_{end}_ms"] == pytest.approx(found[f"latency_ci_{end}_ms"])
+    # 800 requests are too few for one in a repetition.
+    assert ("latency_p99_ci_low_ms" in found) == (len(medians) == 3)
+    assert {name for name in found if "_ci_" in name} <= {*METRICS, *result.extra["custom_metrics"]}
+    assert not {*found} & {*result.missing}
 
 
 @pytest.mark.parametrize(
