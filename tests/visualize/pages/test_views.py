@@ -19,7 +19,7 @@ from benchmarking.core.live_status import LiveSnapshot
 from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, SEARCHED
 from benchmarking.core.metrics import CUSTOM_METRICS, DEFAULT_METRIC, METRICS
 from benchmarking.core.quality import Quality, QualityValue
-from benchmarking.core.records import Doubt, Origin, Samples
+from benchmarking.core.records import Doubt, Origin, Samples, canonical_hash
 from db.analysis.gate.alerts import OPEN, list_alerts, raise_alerts, set_triage
 from db.analysis.history.changes import regressions, update_changes
 from db.analysis.history.histories import newest_results
@@ -683,6 +683,30 @@ def test_equal_setups_of_several_machines_have_their_hardware(tmp_path):
 def test_the_point_of_a_load_has_no_empty_part(axes, point, text):
     columns = ROW | {"sequence_length": None, "axes": json.dumps(axes)} | point
     assert point_text(columns) == text
+
+
+def test_only_setups_of_one_workload_are_compared(tmp_path):
+    """Another task, configuration or revision of a model of the same name takes other times."""
+    facts = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    masked = [
+        Alter.workload(make_run(runtime=runtime, slowdown=slowdown, **facts), task="fill-mask")
+        for runtime, slowdown in (("eager", 6.0), ("onnxruntime", 4.0))
+    ]
+    small = Alter.workload(make_run(slowdown=0.2, **facts), config={"n": 1}, config_hash=canonical_hash({"n": 1}))
+    revised = Alter.workload(make_run(slowdown=0.3, **facts), revision="abcdef0123456789")
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest_all([*masked, make_run(**facts), small, revised])
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "hardware")
+        others = [page_of(found, "hardware", workload=one) for one in page.workloads if one != page.workload]
+    assert page.workload == "fill-mask, random weights", "the one with most setups"
+    assert [row[0].text.split(" ")[0] for row in page.grid.rows] == ["onnxruntime", "eager"]
+    assert [len(one.grid.rows) for one in others] == [1, 1, 1]
+    assert [one.workload.rpartition(", ")[2].split(" ")[0] for one in others].count("configuration") >= 1
+    assert any("revision abcdef01" in one.workload for one in others)
+    assert [(text, is_shown) for text, _, is_shown in page.choices[1].options] == [
+        (one, one == page.workload) for one in page.workloads
+    ]
 
 
 def test_speedups_are_over_the_chosen_baseline(data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import Point
+from benchmarking.core.records import SCENARIO, Point
 from benchmarking.core.text import number as exact
 from benchmarking.core.text import visible
+from db.analysis.recommend.measured_options import workload_config
 from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, finding, with_launches
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
@@ -60,7 +62,9 @@ ORDER BY bool_and(origin_format IS NOT NULL), simulated, newest DESC NULLS LAST,
 """
 """Those measured on here come first; the time that is stored for a file without a date is that of its last change."""
 OF_MODEL = f"""
-SELECT hardware_comparison.*, {COMMAND}, places.device_place, run.origin_definition
+SELECT
+    hardware_comparison.*, {COMMAND}, places.device_place, run.origin_definition, run.config_hash,
+    run.runtime_mode->>'{SCENARIO}' AS scenario
 FROM hardware_comparison JOIN benchmark_runs run USING (run_id) JOIN {PLACES} ON places.hardware_id = run.hardware_id
 WHERE hardware_comparison.model_id = $model AND (run.runtime_mode->>'loop') IS NULL
 ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
@@ -77,10 +81,13 @@ TWO_DEFINITIONS = "The title and the speedups are about the metrics of the basel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareParameters:
-    """The model, point and baseline to compare."""
+    """The model, workload, point and baseline to compare."""
 
     model: str | None = None
     """None for the model with the most setups."""
+    workload: str | None = None
+    """What the model computes (`_workloads`), such as "fill-mask, random weights"; None for the one with most setups,
+    of those with the point."""
     point: str | None = None
     """Label of a point, such as "b1 s128"; None for the first."""
     baseline: str | None = None
@@ -114,17 +121,23 @@ MACHINE_NUMBERS = ("device memory", "cores / threads", "memory", "runs")
 
 
 def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
-    """The page. Raises NotFoundError for an unknown model. The form sends the point and the baseline of the model that
-    it showed before: the page says which it shows if this model lacks them."""
+    """The page. Raises NotFoundError for an unknown model. The form sends the workload, point and baseline of the model
+    that it showed before: the page says which it shows if this model lacks them."""
     models = models_by_calls(data)
     if parameters.model is not None and parameters.model not in models:
         known = ", ".join(models[:20]) or "none"
         raise NotFoundError(f"no model {visible(parameters.model)!r}: there are {known}")
     model = parameters.model or next(iter(models), None)
     rows = [] if model is None else data.warehouse.query(OF_MODEL, {"model": model}).dicts()
-    points = tuple(dict.fromkeys(Point.from_columns(row).label for row in rows))
+    named = _workloads(rows)
+    asked_at = Counter(name for name, row in zip(named, rows, strict=True) if _label(row) == parameters.point)
+    setups, workloads = Counter(named), tuple(sorted({*named}))
+    most = max(workloads, key=lambda one: (one in asked_at, setups[one]), default=None)
+    workload = parameters.workload if parameters.workload in workloads else most
+    rows = [row for name, row in zip(named, rows, strict=True) if name == workload]
+    points = tuple(dict.fromkeys(map(_label, rows)))
     point = parameters.point if parameters.point in points else next(iter(points), None)
-    shown = [row for row in rows if Point.from_columns(row).label == point]
+    shown = [row for row in rows if _label(row) == point]
     # What differs comes first: a narrow column cuts off the end.
     plain = [
         f"{words.engine(row)} · {words.precision(row)} · {row['device_name'] or words.stated(row['device'])}"
@@ -135,7 +148,7 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         mode = {**json.loads(row["runtime_mode"]), "threads": row["num_threads"], "processors": row["cpu_list"]}
         settings = ", ".join(f"{name}={value}" for name, value in sorted(mode.items()) if value is not None)
         definition = f"metrics of {row['origin_definition']}" if row["origin_definition"] else ""
-        facts.append((settings, row["task"], row["weights"], definition, row["hardware_id"][:8]))
+        facts.append((settings, definition, row["hardware_id"][:8]))
     names = distinct_names(plain, facts, " · ")
     real = [
         name
@@ -147,7 +160,11 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
     shown = [
         {**row, "is_comparable": row["origin_definition"] == base.get("origin_definition")} for row in shown
     ]  # numbers of two definitions are never compared
-    asked = {"point": (parameters.point, point), "setup": (parameters.baseline, baseline)}
+    asked = {
+        "workload": (parameters.workload, workload),
+        "point": (parameters.point, point),
+        "setup": (parameters.baseline, baseline),
+    }
     notices = [
         f"{visible(str(model))} has no {what} {visible(str(given))!r} here: this is {found}."
         for what, (given, found) in asked.items()
@@ -157,8 +174,10 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
     by_id = {row["result_id"]: row for row in stored}
     results = [by_id[row["result_id"]] for row in shown]
     found = data.warehouse.query(MACHINES).dicts()
-    current = HardwareParameters(model=model, point=point)
+    of_one = workload if len(workloads) > 1 else None
+    current = HardwareParameters(model=model, workload=of_one, point=point)
     of_models = ((one, HardwareParameters(model=one)) for one in sorted(models))
+    of_workloads = ((one, replace(current, workload=one, point=None)) for one in workloads)
     return SimpleNamespace(
         machines=grid(MACHINE_COLUMNS, found, "Machines and devices", MACHINE_NUMBERS),
         details=[  # (machine, its settings)
@@ -173,6 +192,8 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         ],
         models=tuple(sorted(models)),
         model=model,
+        workloads=workloads,
+        workload=workload,
         points=points,
         point=point,
         baselines=names,
@@ -182,10 +203,31 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         grid=_grid(shown, results, names, baseline),
         rate_note=RATE_NOTE if any(map(has_star, results)) else None,
         choices=[
-            alternatives("Model", "hardware", of_models, replace(current, point=None)),
+            alternatives("Model", "hardware", of_models, HardwareParameters(model=model)),
+            alternatives("Workload", "hardware", of_workloads, replace(current, point=None)),
             alternatives("Point", "hardware", ((one, replace(current, point=one)) for one in points), current),
         ],
     )
+
+
+def _label(row: Row) -> str:
+    return Point.from_columns(row).label
+
+
+def _workloads(rows: Sequence[Row]) -> list[str]:
+    """For each result of a model what was computed, in words; only results of one are compared. The revision and the
+    configuration are named where they differ."""
+    names, facts = [], []
+    for row in rows:
+        weights = "" if row["weights"] == "given" else f"{row['weights']} weights"  # those of the file or caller
+        scenario = "" if row["scenario"] is None else f"MLPerf {row['scenario']}"
+        names.append(visible(", ".join(filter(None, (row["task"], weights, scenario)))))
+        revision = "" if row["model_revision"] is None else f"revision {row['model_revision'][:8]}"
+        facts.append((revision, f"configuration {workload_config(row)[:8]}"))
+    keys = dict.fromkeys(zip(names, facts, strict=True))
+    titles = distinct_names([name for name, _ in keys], [of for _, of in keys], ", ")
+    title_of = dict(zip(keys, titles, strict=True))
+    return [title_of[key] for key in zip(names, facts, strict=True)]
 
 
 def _shared_device(rows: Sequence[Row]) -> tuple[str, Callable[[str], str]]:
