@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -131,13 +132,18 @@ SUBJECT = ("model_id", "device", "runtime", "precision")
 """Columns that every table shows anyway."""
 KIND_SETTINGS = (LOOP, SCENARIO, ARRIVALS)
 """Settings that the kind of load already names."""
-FURTHER_SETTINGS = ("weights", "cpu_list")
+FURTHER_SETTINGS = ("task", "weights", "model_revision", "config_hash", "cpu_list")
 """Columns that count as settings where the threads have a column of their own."""
-SETTING_COLUMNS = ("weights", "num_threads", "cpu_list")
+SETTING_COLUMNS = (*FURTHER_SETTINGS, "num_threads")
 """Columns that count as settings too."""
+CONFIGURATION = "configuration"
+"""The setting for a model's configuration, a digest: told only of rows that nothing else tells apart."""
+DIGESTS = {"model_revision": "revision", "config_hash": CONFIGURATION}
+"""Column with a digest, of which the first letters are told -> its name in a sentence."""
+DIGEST = re.compile("[0-9a-f]{32,}")
 HARDWARE = "hardware_id"
 """Column that counts as a setting where several machines have one name."""
-HARDWARE_LETTERS = 8
+DIGEST_LETTERS = 8
 SIMULATED = "simulated"
 """Column that is always told where it is true."""
 BENCH_CONFIGS = """
@@ -160,17 +166,19 @@ def settings_words(
     for row in rows if HARDWARE in columns else ():
         machines.setdefault((row["device"], row.get("device_name")), set()).add(row.get(HARDWARE))
     own_modes: list[dict[str, object]] = [json.loads(row["runtime_mode"]) for row in rows]
-    modes = [
+    modes: list[dict[str, object]] = [
         {
             **own_mode,
             **(further.get(row["run_id"], {}) if further else {}),  # other rows may have no run id
             **{
-                heading(name): row[name]
+                DIGESTS.get(name, heading(name)): row[name][:DIGEST_LETTERS]
+                if name in DIGESTS and DIGEST.fullmatch(row[name])
+                else row[name]
                 for name in columns
                 if name not in (HARDWARE, SIMULATED) and row[name] is not None
             },
             **(
-                {"hardware": row[HARDWARE][:HARDWARE_LETTERS]}
+                {"hardware": row[HARDWARE][:DIGEST_LETTERS]}
                 if len(machines.get((row["device"], row.get("device_name")), ())) > 1
                 else {}
             ),
@@ -181,12 +189,22 @@ def settings_words(
         tuple(map(str, (*(row[name] for name in SUBJECT), precision_words(row["precision"], row["runtime_mode"]))))
         for row in rows
     ]
-    groups: dict[tuple[tuple[str, ...], int], list[Mapping[str, object]]] = {}
+    groups: dict[tuple[tuple[str, ...], int], list[dict[str, object]]] = {}
     for subject, mode, side in zip(subjects, modes, sides or [0] * len(modes), strict=True):
         groups.setdefault((subject, side), []).append(mode)
     names: dict[tuple[str, ...], set[str]] = {}
     for (subject, _), group in groups.items():
-        names.setdefault(subject, set()).update(differing_names(group), filter(is_of_server, set().union(*group)))
+        differing = {*differing_names(group)}
+        if CONFIGURATION in differing:
+            others = sorted(differing - {CONFIGURATION})
+            alike: dict[str, list[dict[str, object]]] = {}
+            for mode in group:
+                alike.setdefault(json.dumps([mode.get(name) for name in others]), []).append(mode)
+            for equal in alike.values():
+                if len({mode.get(CONFIGURATION) for mode in equal}) == 1:
+                    for mode in equal:
+                        mode.pop(CONFIGURATION, None)
+        names.setdefault(subject, set()).update(differing, filter(is_of_server, set().union(*group)))
     described: list[str | None] = []
     for row, subject, mode, own_mode in zip(rows, subjects, modes, own_modes, strict=True):
         parts = [SIMULATED] if SIMULATED in columns and row.get(SIMULATED) else []

@@ -25,11 +25,12 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.text import distinct_names
 from db.commands.arguments import add_selection
 from db.file_copy import make_folder
 from visualize.drawing.figure import Figure, NotDrawn
 from visualize.drawing.picture import picture as drawn
-from visualize.drawing.rows import Row, Selection, charts, distinct_names
+from visualize.drawing.rows import Row, Selection, charts
 from visualize.drawing.style import DEFAULT_FORMATS, FORMATS, THEMES, ImageFormat, chosen, image
 
 if TYPE_CHECKING:

@@ -363,12 +363,13 @@ def _print(
             }
         )
     else:
+        from db.analysis.recommend.measured_options import workload_titles
         from db.analysis.recommend.recommendation_text import recommendation_text, recommendation_words
 
         currency, page = None if prices is None else prices.currency, stdout_page()
         texts = [
-            recommendation_text(recommendation_words(workload, one, limits, currency, page), page)
-            for workload, one in recommendations.items()
+            recommendation_text(recommendation_words(workload, one, limits, currency, page, title=title), page)
+            for title, (workload, one) in zip(workload_titles([*recommendations]), recommendations.items(), strict=True)
         ]
         print(f"{arguments.model_id}\n\n" + "\n\n".join(texts))
     unpriced = {

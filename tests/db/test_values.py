@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.doubts import doubt_notes, sentence
 from benchmarking.core.text import visible
-from db.values import doubt_word, exact, plain, readable, reason_words, settings_words
+from db.values import SETTING_COLUMNS, doubt_word, exact, plain, readable, reason_words, settings_words
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,26 @@ def test_each_kind_of_doubt_is_one_sentence_with_its_first_places():
     ]
 
 
+def test_tasks_configurations_and_revisions_are_told_apart():
+    """A configuration only where nothing else does, as of rows 1 and 3."""
+    model = {"model_id": "m", "device": "d", "runtime": "r", "precision": "p", "runtime_mode": "{}"}
+    tasks = ("fill-mask", "fill-mask", "embedding", "fill-mask")
+    facts = {"weights": "random", "cpu_list": None, "num_threads": None}
+    rows = [{**model, **facts, "task": task, "config_hash": "a" * 64, "model_revision": None} for task in tasks]
+    rows[1] |= {"model_revision": "abcdef01" * 5, "config_hash": "b" * 64}
+    rows[3]["config_hash"] = "c" * 64
+    assert settings_words(rows, SETTING_COLUMNS) == [
+        "configuration aaaaaaaa, task fill-mask",
+        "revision abcdef01, task fill-mask",
+        "task embedding",
+        "configuration cccccccc, task fill-mask",
+    ]
+
+
 def test_requests_all_at_once_are_named_in_words():
-    load = {"model_id": "m", "device": "d", "runtime": "r", "precision": "p", "weights": None, "num_threads": None}
-    load |= {"cpu_list": None, "runtime_mode": '{"loop": "open", "arrivals": "at_once"}'}
+    load = {"model_id": "m", "device": "d", "runtime": "r", "precision": "p"}
+    load["runtime_mode"] = '{"loop": "open", "arrivals": "at_once"}'
+    load |= dict.fromkeys(SETTING_COLUMNS)
     assert settings_words([load]) == ["open loop, all at once"]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, distinct_names
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.batch_charts import BATCH_LABEL, MOST_LINES
@@ -47,7 +47,6 @@ from visualize.drawing.rows import (
     Drawing,
     Row,
     details,
-    distinct_names,
     grouped,
     is_ok,
     trust,

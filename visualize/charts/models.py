@@ -9,7 +9,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.core.plugins import family_names
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, distinct_names
 from visualize.drawing import words
 from visualize.drawing.figure import Element, Entry, Figure, Line, Mark, NotDrawn, Note, Panel
 from visualize.drawing.marks import Series, ends, legend, mark, marks_of, states_legend
@@ -22,7 +22,6 @@ from visualize.drawing.rows import (
     Row,
     detail,
     details,
-    distinct_names,
     grouped,
     is_ok,
     read_column,

@@ -8,7 +8,7 @@ from statistics import geometric_mean
 from typing import get_args
 
 from benchmarking.core.records import Precision
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, distinct_names
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.configurations import above, clear_winner, cut_note, finding, reach, speedup
@@ -23,7 +23,6 @@ from visualize.drawing.rows import (
     Drawing,
     Row,
     details,
-    distinct_names,
     drawable,
     grouped,
     is_ok,

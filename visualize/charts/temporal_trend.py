@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
+from benchmarking.core.text import distinct_names
 from db.values import percent_change
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
@@ -22,7 +23,6 @@ from visualize.drawing.rows import (
     Row,
     Selection,
     details,
-    distinct_names,
     drawable,
     grouped,
     sort_key,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Direction
+from benchmarking.core.text import distinct_names
 from benchmarking.core.text import number as exact
 from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Median, Pair, Speedup, judge
@@ -22,7 +23,7 @@ from benchmarking.core.verdicts.words import Judgement
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Note, Panel, Rule
 from visualize.drawing.marks import Series, mark
-from visualize.drawing.rows import SETUP_COLUMNS, Row, details, distinct_names, grouped, measured_apart, trust
+from visualize.drawing.rows import SETUP_COLUMNS, Row, details, grouped, measured_apart, trust
 from visualize.drawing.scales import Axis, number, row_axis
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core import plugins
@@ -414,33 +413,3 @@ def file_details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:
         else detail(column, key[column])
         for column in columns
     )
-
-
-def distinct_names(
-    names: Sequence[str], facts: Sequence[Sequence[str]], separator: str, *, always: int = 0
-) -> list[str]:
-    """Unique names: equal names get the first facts that distinguish them, else all facts that differ, else a number.
-    The first facts (`always`, their number) are given wherever they differ, so that nothing unsaid tells two apart.
-
-    `facts` has one sequence of equal length for each name. Of a list of settings ("attention=sdpa, cache=static"), only
-    the items are given that not all equal names have.
-    """
-    longer: list[str] = []
-    for index, name in enumerate(names):
-        alike = [facts[place] for place, other in enumerate(names) if other == name]
-        columns = [place for place in range(len(facts[index])) if len({own[place] for own in alike}) > 1]
-        for length in range(1, len(columns) + 1):
-            if len({tuple(own[place] for place in columns[:length]) for own in alike}) == len(alike):
-                columns = [place for number, place in enumerate(columns) if number < length or place < always]
-                break
-        parts = [name]
-        for place in columns:
-            shared = set.intersection(*(set(own[place].split(", ")) for own in alike))
-            parts.append(", ".join(item for item in facts[index][place].split(", ") if item not in shared))
-        longer.append(separator.join(filter(None, parts)))
-    unique: list[str] = []
-    for name in longer:
-        numbered = (f"{name}{separator}{number}" for number in count(2))
-        free = (other for other in numbered if other not in unique and other not in longer)
-        unique.append(next(free) if name in unique else name)
-    return unique

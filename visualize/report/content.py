@@ -13,7 +13,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, Metric, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality, interval_text, missing_lines
 from benchmarking.core.records import NOT_APPLICABLE, REQUEST_RATE
-from benchmarking.core.text import duration, listed, visible
+from benchmarking.core.text import distinct_names, duration, listed, visible
 from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
 from db.run_records import qualities
@@ -39,7 +39,6 @@ from visualize.drawing.rows import (
     bound,
     charts,
     details,
-    distinct_names,
     drawable,
     grouped,
     trust,

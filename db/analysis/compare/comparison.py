@@ -28,6 +28,7 @@ from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, lo
 from benchmarking.core.verdicts.launches import MIN_ROUNDS
 from benchmarking.core.verdicts.words import Condition, Judgement, Outcome, outcome, verdict_sentence
 from db.analysis.compare.matching import (
+    MODEL_KEYS,
     Matched,
     MayDiffer,
     Measured,
@@ -44,7 +45,7 @@ from db.analysis.gate.gate import Shift, common_shift, times_worse
 from db.analysis.selection import Selection
 from db.connection import literal
 from db.run_records import evaluations_beside, qualities
-from db.values import SETTINGS
+from db.values import FURTHER_SETTINGS, SETTINGS
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -318,20 +319,31 @@ def _common_change(findings: Sequence[Finding], metric: Metric) -> str | None:
 def _sentences(findings: Sequence[Finding], metric: Metric) -> str:
     """A sentence about each two sides, by what distinguishes them if that is one thing ("eager", "onnxruntime"), else
     one about A and B."""
-    apart = {name for finding in findings for name, (first, second) in finding.subject.items() if first != second}
+    compared = [finding for finding in findings if finding.judgement.change is not None] or findings
+    apart = {name for finding in compared for name in _apart(finding)}
     groups: dict[tuple[str, str], list[Judgement]] = {}
     for finding in findings:
-        first, second = finding.subject[next(iter(apart))] if len(apart) == 1 else ("A", "B")
-        if apart == {SETTINGS}:  # which are many: the only one that differs, by its name
+        own = _apart(finding)
+        first: str | None = "A"
+        second: str | None = "B"
+        is_one_model = own == {"model_id"} or not {*finding.differs}.intersection(MODEL_KEYS)
+        if own == apart and len(own) == 1 and own != {SETTINGS} and is_one_model:
+            first, second = finding.subject[next(iter(own))]
+        elif own <= {SETTINGS}:  # which are many, and of tasks and the like: the only one that differs, by its name
             differs = in_words(finding.differs)
-            first, second = (
-                [f"{name} {value}" for name, both in differs.items() for value in both]
-                if len(differs) == 1
-                else ("A", "B")
-            )
+            if len(differs) == 1:
+                first, second = [f"{name} {value}" for name, both in differs.items() for value in both]
         sides = ("A", "B") if first is None or second is None else (first, second)
         groups.setdefault(sides, []).append(finding.judgement)
     return ". ".join(verdict_sentence(*sides, judgements, metric) for sides, judgements in groups.items())
+
+
+def _apart(finding: Finding) -> set[str]:
+    """The columns of its subject in which the sides of a finding differ. The settings tell each side from others of it,
+    so that their words may differ where no setting does."""
+    apart = {name for name, (first, second) in finding.subject.items() if first != second}
+    of_settings = {name for name in finding.differs if name.startswith("runtime_mode ") or name in FURTHER_SETTINGS}
+    return apart if of_settings else apart - {SETTINGS}
 
 
 def is_load(representative: Representative) -> bool:

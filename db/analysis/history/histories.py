@@ -253,8 +253,8 @@ LIST_SERIES = """
 SELECT
     s.series_id, a.canonical_series_id AS read_as, a.reason, s.model_id, s.runtime, s.precision, s.batch_size,
     s.sequence_length, s.new_tokens, s.concurrency, s.axes, s.num_threads, s.runtime_mode, s.hashed_keys,
-    s.weights, s.cpu_list, s.hardware_id, run.device, run.is_simulated AS simulated, h.device_type,
-    h.device_name, found.runs, run_id, found.first_at, found.newest_at
+    run.task, s.weights, s.model_revision, s.config_hash, s.cpu_list, s.hardware_id, run.device,
+    run.is_simulated AS simulated, h.device_type, h.device_name, found.runs, run_id, found.first_at, found.newest_at
 FROM series s
 JOIN (
     SELECT r.series_id, count(DISTINCT r.run_id) AS runs, max(r.run_id) AS run_id,

@@ -24,7 +24,7 @@ from benchmarking.core.records import (
     canonical_hash,
 )
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
-from benchmarking.core.text import listed
+from benchmarking.core.text import distinct_names, listed, visible
 from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import ALL, model_and_quantization
 from db.analysis.compare.stored_results import launch_values
@@ -164,6 +164,20 @@ class Workload(Computed):
         """ "feature-extraction, s128, random weights" """
         weights = "" if self.weights == "given" else f"{self.weights} weights"  # those of the file or caller
         return ", ".join(filter(None, (self.task, self.sizes, weights, self.origin)))
+
+
+def workload_facts(workload: Workload) -> tuple[str, str, str]:
+    """What tells workloads of the same text apart, in words, in this order."""
+    return (
+        "" if workload.model_revision is None else f"revision {workload.model_revision[:8]}",
+        f"configuration {workload.config_hash[:8]}",
+        "in tokens" if workload.has_tokens else "in items",
+    )
+
+
+def workload_titles(workloads: Sequence[Workload]) -> list[str]:
+    """Their texts, with the facts that tell those of the same text apart."""
+    return distinct_names([visible(one.text) for one in workloads], list(map(workload_facts, workloads)), ", ")
 
 
 def models_by_name(known: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -96,8 +96,10 @@ def recommendation_words(
     currency: str | None = None,
     page: Page = PLAIN,
     shown: Sequence[Rated] | None = None,
+    title: str | None = None,
 ) -> RecommendationWords:
-    """The recommended option for a workload and why, and the table of its options, or of those `shown`."""
+    """The recommended option for a workload and why, and the table of its options, or of those `shown`. `title` is that
+    of the workload where others have the same text (`workload_titles`)."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
     fitting, total = sum(option.fits for option in recommendation.rated), len(recommendation.rated)
     required = ", ".join(  # "latency <= 20 ms"
@@ -136,7 +138,7 @@ def recommendation_words(
     if any("slow_calls" in option.option.doubts for option in shown):
         notes.append(f"{unit}: over the time of all calls, slow ones included; the latency is that of the median call")
     return RecommendationWords(
-        title=f"{workload.text}: {met}",
+        title=f"{title or workload.text}: {met}",
         advice=_advice(recommendation, unit, currency, limits),
         table=table_of(_columns(recommendation, unit, currency, limits), shown, page),
         notes=tuple(notes),

@@ -66,6 +66,19 @@ def test_workloads_are_separate_and_invalid_or_simulated_results_are_no_options(
     assert {one["runtime"] for each in document["workloads"] for one in each["options"]} == {"eager", "onnxruntime"}
 
 
+def test_workloads_of_one_text_are_told_apart(tmp_path, empty_database, make_run, capsys):
+    path, point = (
+        shutil.copy2(empty_database, tmp_path / "own.duckdb"),
+        {"batch_sizes": (1,), "sequence_lengths": (32,)},
+    )
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([make_run(**point), Alter.workload(make_run(**point), revision="abcdef0123456789")])
+    assert recommend.main(["bert-base-uncased", "--db-path", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "feature-extraction, s32, random weights: 1 option" in text
+    assert "feature-extraction, s32, random weights, revision abcdef01: 1 option" in text
+
+
 def test_how_many_simulated_results_are_left_out_is_said(measured, capsys):
     for among, said in (([], "left out: 2 simulated results"), (["--among", "runtime=eager"], "")):
         assert recommend.main(["bert-base-uncased", *among, "--db-path", measured]) == 0

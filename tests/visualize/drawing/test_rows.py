@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from benchmarking.core.text import distinct_names
 from tests.helpers.chart_rows import row
 from visualize.drawing import words
-from visualize.drawing.rows import detail, distinct_names, grouped, varying
+from visualize.drawing.rows import detail, grouped, varying
 
 
 def test_groups_are_sorted_numerically_with_none_first():

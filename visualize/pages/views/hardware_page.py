@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import SCENARIO, Point
+from benchmarking.core.text import distinct_names, visible
 from benchmarking.core.text import number as exact
-from benchmarking.core.text import visible
 from db.analysis.recommend.measured_options import workload_config
 from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, finding, with_launches
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
 from visualize.drawing.marks import states_legend
-from visualize.drawing.rows import COMMAND, PLACES, Row, distinct_names, drawable, trust, with_newer
+from visualize.drawing.rows import COMMAND, PLACES, Row, drawable, trust, with_newer
 from visualize.drawing.scales import row_axis, value_axis
 from visualize.pages import vega
 from visualize.pages.elements import (

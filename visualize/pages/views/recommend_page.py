@@ -27,6 +27,8 @@ from db.analysis.recommend.measured_options import (
     options_by_workload,
     to_choose,
     why_no_options,
+    workload_facts,
+    workload_titles,
 )
 from db.analysis.recommend.recommendation import AT_LEAST, Option, Quantity, Recommendation, limited_value, recommend
 from db.analysis.recommend.recommendation_text import RecommendationWords, recommendation_words
@@ -37,7 +39,6 @@ from db.analysis.selection import EVERYTHING, Selection
 from visualize.drawing.figure import Figure, Mark, Note, doubtful_entries, entries, pareto
 from visualize.drawing.figure import Line as Series
 from visualize.drawing.marks import front_panel, spread
-from visualize.drawing.rows import distinct_names
 from visualize.drawing.scales import LEAST
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Link, alternatives, grid_of
@@ -132,22 +133,14 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     why_none = None
     if model is not None and not options and not served:
         why_none = (why_no_servers if is_load else why_no_options)(data.warehouse, models, selection)
-    facts = [
-        (
-            "" if option.model_revision is None else f"revision {option.model_revision[:8]}",
-            f"configuration {option.config_hash[:8]}",
-            "in tokens" if option.has_tokens else "in items",
-        )
-        for option in options
-    ]
-    titles = distinct_names([visible(option.text) for option in options], facts, ", ")
+    titles = workload_titles([*options])
     by_title = dict(zip(titles, options, strict=True))
     meant = alike = [one for one in titles if parameters.workload in (None, one)]
     if not meant and parameters.workload is not None:  # a bookmark from before others of the same words were measured
         plain = OF_EARLIER_TITLES.sub("", parameters.workload)
         stated = {*filter(None, OF_EARLIER_TITLES.findall(parameters.workload))}
         alike = [title for title, option in by_title.items() if visible(option.text) == plain]
-        meant = [title for title, own in zip(titles, facts, strict=True) if title in alike and stated.issubset(own)]
+        meant = [title for title in alike if stated.issubset(workload_facts(by_title[title]))]
     workload = max(meant or alike or titles, key=lambda one: _choice(options[by_title[one]]), default=None)
     notice = None
     if workload is not None and not meant:  # one of another model, which the form sends; or a revision that is not here
@@ -157,7 +150,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     if chosen is not None:
         found = recommend(options[chosen], parameters.limits, parameters.prefer)
         found = judged(data.warehouse, found, parameters.limits, has_tokens=chosen.has_tokens)
-        words = recommendation_words(chosen, found, parameters.limits)
+        words = recommendation_words(chosen, found, parameters.limits, title=workload)
         links = [run_link(option.option.run_id, option.option.result_id) for option in found.rated]
         recommended = {
             "words": words,

@@ -278,6 +278,21 @@ def test_a_field_of_both_selections_may_differ_with_its_settings(store, sides):
     assert verdicts(sides(across=[across_column("runtime")])) == {"b1 s32": "equivalent"}
 
 
+def test_sides_are_named_by_what_they_differ_in(store, sides):
+    """Not by a device that a pair without a verdict differs in, nor by settings that tell apart results of one side."""
+
+    def masked(run):
+        return Alter.workload(run, task="fill-mask")
+
+    point = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    store("a", **point, change=masked)
+    store("c", **point, change=lambda run: masked(Alter.on_device(run, "Fast", "cuda")))
+    store("b", **point)
+    assert "task feature-extraction is " in sides("task=fill-mask", "task=feature-extraction").sentence
+    assert sides("task=fill-mask", "task=feature-extraction").sentence.count("cpu") == 0
+    assert "cuda is " in sides("device=cpu", "device=cuda").sentence
+
+
 def test_an_equal_field_of_both_selections_must_be_equal(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1, 2), sequence_lengths=(32,))
