@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
@@ -67,8 +67,11 @@ SELECT run_id, origin_format, source, source_sha256, model_id, origin->>'$.kept.
     json_exists(origin, '$.kept.replaced') AS is_labelled
 FROM benchmark_runs
 WHERE origin_format IS NOT NULL AND (
-    source_sha256 IN (SELECT unnest($sha256)) OR source IN (SELECT unnest($sources)) OR run_id IN (SELECT unnest($ids))
-    OR source IN (SELECT source FROM benchmark_runs WHERE source_sha256 IN (SELECT unnest($sha256)))
+    source_sha256 IN (SELECT unnest($sha256)) OR run_id IN (SELECT unnest($ids))
+    OR parse_filename(source) IN (
+        SELECT parse_filename(unnest($sources))
+        UNION SELECT parse_filename(source) FROM benchmark_runs WHERE source_sha256 IN (SELECT unnest($sha256))
+    )
 )
 """
 MAX_SHOWN = 5
@@ -297,8 +300,8 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
 
 
 def _known(warehouse: Warehouse, files: Sequence[FileRuns]) -> list[dict[str, Any]]:
-    """The stored runs of the files' contents, of their paths, of the paths of these contents, and with their runs'
-    ids."""
+    """The stored runs of the files' contents, of files with their names or those of these contents, and with their
+    runs' ids."""
     from db.importers.support.files import STDIN
 
     names = {
@@ -354,10 +357,16 @@ def _not_stored(
         of_content = _of_content(file, rows)
         places = {file.source, *(row["source"] for row in of_content)} - {STDIN}
         earlier = {row["source_sha256"] for row in rows if row["source"] in places} - {file.source_sha256}
+        # Of a moved or copied folder, or of another checkout: whether the file begins with it, its content tells. A
+        # JSON document does not grow, and trees have many of one name.
+        names = {name for place in places if not (name := PurePath(place or "").name).lower().endswith(".json")}
+        elsewhere = {row["source_sha256"] for row in rows if PurePath(row["source"] or "").name in names}
+        grown_from = earlier | (elsewhere - {file.source_sha256, None})
         what = BESIDE if of_content else OTHER_CONTENT if earlier else None
         others = Counter(row["origin_format"] for row in of_content if row["run_id"] not in own)
         missing = Counter(run.origin.format for run in file.runs if run.origin and run.run_id not in known)
-        if earlier and file.source != STDIN and (rest := since_earlier(file, earlier, format_name, given)) is not None:
+        rest = since_earlier(file, grown_from, format_name, given) if grown_from and file.source != STDIN else None
+        if rest is not None:
             file, what = rest, GROWN if {run.run_id for run in rest.runs} - known else None
         elif missing <= others and dataclasses.replace(given, tags={}) == GivenValues():
             file, what = dataclasses.replace(file, runs=[run for run in file.runs if run.run_id in known]), LABELLED

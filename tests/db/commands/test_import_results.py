@@ -211,10 +211,14 @@ def test_an_edited_file_takes_the_place_of_its_earlier_content_with_its_notes(da
     assert results["n"] == len(lines)
 
 
-def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path, capsys):
+@pytest.mark.parametrize("moves", [False, True])
+def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path, capsys, moves):
+    """Also where its folder was moved, or is another checkout."""
     lines = (IMPORTS / "sglang_bench_serving/appended.jsonl").read_text().splitlines(keepends=True)
-    file = tmp_path / "sg.jsonl"
     for count in range(1, len(lines) + 1):
+        folder = tmp_path / f"checkout{count if moves else ''}"
+        folder.mkdir(exist_ok=True)
+        file = folder / "sg.jsonl"
         file.write_text("".join(lines[:count]))
         assert run(database, file) == 0
         assert len(rows(database)) == count
