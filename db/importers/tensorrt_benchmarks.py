@@ -149,6 +149,8 @@ TRTLLM_DEFINITIONS = {
 
 TITLE = re.compile(r"^\W*= (ENGINE DETAILS|PYTORCH BACKEND|[\w -]*BACKEND|PERFORMANCE OVERVIEW|STATISTICS)\s*$", re.I)
 OVERVIEW = ("PERFORMANCE OVERVIEW", "STATISTICS")
+BENCH_COMMAND = re.compile(r"trtllm-bench .{0,200}?(?:--?\w|\\\s*$)")
+"""The first line of a command."""
 ENDS = re.compile(r"= ?(?:DATASET DETAILS|[\w ]{1,40} Benchmark Result) ?=*\s*$", re.I)
 """The last section, or the title of another tool's result."""
 OF_OTHER_TOOLS = ("req/s", "tok/s")
@@ -439,8 +441,9 @@ def _printed(file: ForeignFile) -> list[Fields]:
     """The printed results in the form of the report, each named by the line it begins in, with the settings of the
     command above it."""
     found: list[tuple[int, dict[str, dict[str, Any]]]] = []
-    lines, is_open = (file.text or "").splitlines(), False
+    lines, is_open, command_at = (file.text or "").splitlines(), False, 0
     for number, line in enumerate(lines, 1):
+        command_at = number if BENCH_COMMAND.search(line) else command_at
         if title := TITLE.search(line):
             is_overview = title[1].upper() in OVERVIEW
             if not is_open or not is_overview or "performance" in found[-1][1]:
@@ -450,14 +453,12 @@ def _printed(file: ForeignFile) -> list[Fields]:
         labelled = PRINTED.search(line)
         label, unit = (labelled[1].lower(), labelled[2] or "") if labelled else ("", "")
         if ENDS.search(line) or unit in OF_OTHER_TOOLS:
-            is_open = False
-        elif LABELS.get(label, ("",))[0] == "performance":
-            field = LABELS[label][1]
-            if not is_open or field in found[-1][1].get("performance", {}):
-                # Without its title it is a result if a command is above it, and otherwise somebody's own summary.
-                since = found[-1][0] if found else 0
-                if is_open := bool(commands_of("trtllm-bench", "\n".join(lines[since : number - 1]))):
-                    found.append((number, {}))
+            is_open, label = False, ""
+        section, name = LABELS.get(label, ("", ""))
+        if section == "performance" and (not is_open or name in found[-1][1].get(section, {})):
+            # Without its title it is a result if a command is above it, and otherwise somebody's own summary.
+            is_open = command_at > (found[-1][0] if found else 0)
+            found += [(number, {})] if is_open else []
         if not found:
             continue
         report = found[-1][1]
