@@ -259,7 +259,7 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 def _given(command: str) -> dict[str, str]:
     """The flags of a command with their values; "" for none."""
-    words = (word.lstrip("-").partition("=") for word in command.split() if word.startswith("-"))
+    words = (word.lstrip("-").partition("=") for word in command.split() if re.match(r"--?\w", word))
     return {flag: value for flag, _, value in words}
 
 
@@ -277,7 +277,7 @@ def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
     logged = [command[2]] if command else []
     typed = commands_of("trtexec", "\n".join(line for line in above.splitlines() if "&&&&" not in line))
     loaded = {_given(one).get("loadEngine", "") for one in typed}
-    typed = [one for one in typed if _given(one).get("saveEngine", one) not in loaded]
+    typed = [one for one in typed if _given(one) and _given(one).get("saveEngine", one) not in loaded]
     given = agreed([_given(one) for one in logged or typed])
     path = next((value for flag, value in given.items() if flag in FILES), "")
     path = "" if UNRESOLVED.search(path) else path

@@ -29,6 +29,8 @@ def flags_of(command: str, short: Mapping[str, str]) -> dict[str, str]:
 
 
 def agreed(several: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """What several commands above a result have alike; it is not known which of them printed it."""
-    first: Mapping[str, str] = several[0] if several else {}
-    return {name: value for name, value in first.items() if all(other.get(name) == value for other in several)}
+    """What several commands above a result have alike, since it is not known which of them printed it. (One without
+    anything is prose.)"""
+    stated = [one for one in several if one]
+    first: Mapping[str, str] = stated[0] if stated else {}
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in stated)}

@@ -305,10 +305,9 @@ def of_ramp(ramp: str | None) -> tuple[Doubt, ...]:
 
 
 def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:
-    """What tells the run of a load apart: its loop, if it is known, closed if the requests in flight are limited and no
-    rate is given;
-    the arrivals of an open loop, if the tool states them; and that the server drafted tokens, if the tool counted the
-    accepted ones."""
+    """What tells the run of a load apart: its loop if it is stated, closed if the requests in flight are limited and no
+    rate is given; the arrivals of an open loop, if the tool states them; and that the server drafted tokens, if the
+    tool counted the accepted ones."""
     kept = result.extra.get("kept")
     kinds = {doubt.kind for doubt in result.doubts} | (kept.keys() if isinstance(kept, dict) else set())
     is_closed = UNLIMITED.kind not in kinds and REQUEST_RATE not in result.point.axes

@@ -226,8 +226,9 @@ def of_text(folder, text):
 
 
 def test_the_command_that_is_written_above_a_result_names_its_model_and_settings(tmp_path):
+    built = "We use trtexec to measure - or trtexec itself:\ntrtexec --onnx=r.onnx --saveEngine=r.engine\n"
     engine = "$ trtexec --loadEngine=r.engine \\\n  --batch=8 --streams=8 --useCudaGraph | tee log\n"
-    text = f"trtexec --onnx=r.onnx --saveEngine=r.engine\n{engine}{SUMMARY.format(1)}{COMMANDS[36:]}{SUMMARY.format(2)}"
+    text = f"{built}{engine}{SUMMARY.format(1)}{COMMANDS[36:]}{SUMMARY.format(2)}"
     assert of_text(tmp_path, text) == [("r", "b8", 100.0), ("dynamic", "b16 s512", 3200.0)]
     run = next(iter(TRTEXEC.runs(read_file(tmp_path / "notes.md"))))
     assert run.cell.runtime_mode == {"useCudaGraph": True, "streams": "8"}

@@ -228,7 +228,7 @@ def runs_of(tmp_path, text):
 
 
 def test_a_printed_overview_has_the_settings_of_the_command_above_it(tmp_path):
-    text = COMMAND.format(10, 1, 1) + OVERVIEW.format(0.1244, 254.5535, 31.8192)
+    text = "What trtllm-bench prints:\n" + COMMAND.format(10, 1, 1) + OVERVIEW.format(0.1244, 254.5535, 31.8192)
     text += COMMAND.format(49152, 3072, 384) + OVERVIEW.format(17.5825, 36008.8948, 4501.1119)
     first, second = runs_of(tmp_path, text)
     for run, label, batch in ((first, "b1 num_requests=10", 1), (second, "b1 c3072 num_requests=49152", 384)):
