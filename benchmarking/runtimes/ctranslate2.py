@@ -9,6 +9,7 @@ the host.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,6 +182,7 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
         additional_special_tokens=(),
         get_vocab=lambda: vocabulary,
     )
+    gc.freeze()  # the loader looks for garbage after each layer, which would take a sixth of a second with torch
     try:
         spec = loader(model, tokenizer)
         spec.validate()
