@@ -200,12 +200,15 @@ def is_current(connection: Connection, name: str) -> bool:
     return version_of(connection, name) == latest_version() and _views_digest(connection) == views().sha256
 
 
-def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None = None) -> bool:
-    """Apply the missing migrations and replace the views; False if nothing had to be done.
+def migrate(
+    connection: Connection, name: str, steps: Sequence[Migration] | None = None, *, before: int | None = None
+) -> bool:
+    """Apply the missing migrations and replace the views; False if nothing had to be done. `before` is the version of
+    the database, if it is known.
 
     Raises FormatError like `version_of`; `steps` is for tests.
     """
-    before = version_of(connection, name)
+    before = version_of(connection, name) if before is None else before
     pending = [step for step in (migrations() if steps is None else steps) if step.version > before]
     if not pending and _views_digest(connection) == views().sha256:
         return False

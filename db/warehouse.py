@@ -543,7 +543,7 @@ class Warehouse:
                 version = migrate.version_of(connection, self.path)
                 if version < migrate.latest_version() and (self.read_only or (version and not upgrades)):
                     raise OutdatedError(self.path, version)
-                is_fresh = not self.read_only and migrate.migrate(connection, self.path)
+                is_fresh = not self.read_only and migrate.migrate(connection, self.path, before=version)
             lock(connection)
             self.has_own_views = is_fresh or migrate.are_own_views(views)
             if not self.has_own_views:  # views in the file that are not ours, such as those of an earlier release
