@@ -34,8 +34,7 @@ def chosen(runs, tmp_path_factory):
     """A function that gives the numbers of the runs that words select."""
     path = tmp_path_factory.mktemp("selection") / "a.duckdb"
     with Warehouse.open(path) as warehouse:
-        for run in runs:
-            warehouse.ingest(run)
+        warehouse.ingest_all(runs)
     with Warehouse.open(path, read_only=True) as warehouse:
         numbers = {run.run_id: number for number, run in enumerate(runs)}
 

@@ -57,8 +57,7 @@ def history(tmp_path, tmp_path_factory, empty_database, measured):
     if "path" not in CACHE:
         path = shutil.copy2(empty_database, tmp_path_factory.mktemp("check") / "history.duckdb")
         with Warehouse.open(path) as warehouse:
-            for number in range(RUNS):
-                warehouse.ingest(measured(number, math.exp(0.01 * (-1) ** number)))
+            warehouse.ingest_all([measured(number, math.exp(0.01 * (-1) ** number)) for number in range(RUNS)])
         CACHE["path"] = path
     return shutil.copy2(CACHE["path"], tmp_path / "history.duckdb")
 
@@ -69,8 +68,7 @@ def stored(history):
 
     def store(*runs):
         with Warehouse.open(history) as warehouse:
-            for run in runs:
-                warehouse.ingest(run)
+            warehouse.ingest_all(runs)
 
     return store
 

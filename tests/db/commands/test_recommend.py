@@ -40,8 +40,7 @@ def measured(tmp_path_factory, empty_database, make_run):
         )
         only_wrong = replace(only_wrong, results=(replace(only_wrong.results[0], result_id="w1"),))
         with Warehouse.open(path) as warehouse:
-            for run in (*runs, longer, only_wrong):
-                warehouse.ingest(run)
+            warehouse.ingest_all((*runs, longer, only_wrong))
         CACHE["path"] = path
     return str(CACHE["path"])
 

@@ -75,8 +75,9 @@ def served(tmp_path_factory, empty_database):
         late = Alter.results(loads["late"], sent_late(10.0))
         too_late = Alter.results(loads["too late"], sent_late(350.0))
         unscheduled = Alter.results(loads["unscheduled"], sent_late(0.0))
-        for run in (quick, slow, closed, others[0], tools, batched, in_fours, uncounted, late, too_late, unscheduled):
-            warehouse.ingest(run)
+        warehouse.ingest_all(
+            (quick, slow, closed, others[0], tools, batched, in_fours, uncounted, late, too_late, unscheduled)
+        )
     (path.parent / "prices.yaml").write_text("currency: EUR\nper_hour: {cuda: 2.0, cpu: 0.5}\n")
     return path
 

@@ -37,9 +37,7 @@ def filled(tmp_path_factory, empty_database, make_run):
     """Path of a database: a model by two runtimes in thirteen sessions; in the last it is slower and noisy."""
     path = shutil.copy2(empty_database, tmp_path_factory.mktemp("width") / "a.duckdb")
     with Warehouse.open(path) as warehouse:
-        for number in range(RUNS):
-            for runtime in RUNTIMES:
-                warehouse.ingest(long_names(make_run, number, runtime))
+        warehouse.ingest_all([long_names(make_run, number, name) for number in range(RUNS) for name in RUNTIMES])
     return path
 
 

@@ -170,8 +170,7 @@ def came_back(export, empty_database, tmp_path):
 
     def again(name, *runs):
         with Warehouse.open(shutil.copy2(empty_database, tmp_path / "stored.duckdb")) as stored:
-            for run in runs:
-                stored.ingest(run)
+            stored.ingest_all(runs)
             export(name, tmp_path / "out", warehouse=stored)
         paths = sorted((tmp_path / "out").iterdir()) if (tmp_path / "out").is_dir() else [tmp_path / "out"]
         return [run for path in paths for run in importer_for(read_file(path)).runs(read_file(path))]

@@ -73,8 +73,8 @@ def exported(tmp_path, empty_database):
     def export(*runs, output, are_stored=False):
         export.notes = []
         with Warehouse.open(database) as warehouse:
-            for run in () if are_stored else runs:
-                warehouse.ingest(run)
+            if not are_stored:
+                warehouse.ingest_all(runs)
             request = ExportRequest(
                 selection=Selection.parse(f"run={'|'.join(run.run_id for run in runs)}"),
                 output=tmp_path / output,

@@ -258,8 +258,7 @@ def test_an_export_of_imported_results_comes_back_equal(tmp_path, empty_database
     database = shutil.copy2(empty_database, tmp_path / "w.duckdb")
     runs = list(LLAMA_BENCH.runs(read_file(FOLDER / name)))
     with Warehouse.open(database) as warehouse:
-        for run in runs:
-            warehouse.ingest(run)
+        warehouse.ingest_all(runs)
         request = ExportRequest(selection=Selection.parse(""), output=tmp_path / "out.sql", notify=pytest.fail)
         LlamaBenchExporter().export(warehouse, request)
     again = list(LLAMA_BENCH.runs(read_file(tmp_path / "out.sql")))

@@ -17,6 +17,7 @@ from benchmarking.core.records import Doubt, Origin
 from db import ingestion
 from db.commands import compact
 from db.commands.merge import main
+from db.ingestion import FileRuns
 from db.run_records import qualities, store_quality
 from db.upkeep.merging import Alias, ConflictError, merge, united_aliases
 from db.upkeep.verify import verify
@@ -68,8 +69,9 @@ def make(tmp_path, empty_database):
     def make(name, *runs, change=None):
         path = Path(shutil.copy2(empty_database, tmp_path / f"{name}.duckdb"))
         with Warehouse.open(path) as warehouse:
-            for run in runs:
-                warehouse.ingest(run, source=f"/{name}/{run.run_id}.json", source_sha256=run.run_id)
+            warehouse.ingest_files(
+                [FileRuns(runs=[one], source=f"/{name}/{one.run_id}.json", source_sha256=one.run_id) for one in runs]
+            )
             if change is not None:
                 change(warehouse)
         return path
@@ -446,8 +448,7 @@ def build(tmp_path, empty_database, make_run):
 
 
 def fill(warehouse, runs, pieces):
-    for run in runs:
-        warehouse.ingest(run)
+    warehouse.ingest_all(runs)
     if pieces["compacted"]:
         compacted(warehouse)
     if runs and pieces["note"]:

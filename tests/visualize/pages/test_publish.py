@@ -310,8 +310,7 @@ def test_aliases_and_alerts_are_published_without_their_notes(tmp_path):
     path = tmp_path / "judged.duckdb"
     runs = [make_run(model_id=name, batch_sizes=(1,), iterations=9) for name in ("/a/b/one", "two")]
     with Warehouse.open(path) as warehouse:
-        for run in runs:
-            warehouse.ingest(run)
+        warehouse.ingest_all(runs)
         with warehouse.transaction() as connection:
             sql = "SELECT series_id FROM benchmark_results WHERE result_id = ?"
             old, new = (warehouse.query(sql, [run.results[0].result_id]) for run in runs)
