@@ -110,7 +110,8 @@ def main(argv: Sequence[str]) -> int:
             if beside := merged["beside"]:
                 note(
                     f"{NAME}: {_count(len(beside), 'run', 'runs')} of imported files that are here under other labels, "
-                    f"so their measurements are stored twice: delete the wrong ones with benchhouse delete: "
+                    "or in other runs of a file that grew, so their measurements are stored twice: delete the wrong "
+                    "ones with benchhouse delete: "
                     f"{listed(beside, MAX_LISTED)}"
                 )
     return EXIT_FAILED if report["refused"] else EXIT_OK

@@ -60,7 +60,7 @@ class Merged:
     """Results with the samples (or finer quantiles) here and only quantiles there."""
     beside: tuple[str, ...] = ()
     """The added runs of imported files that both have, under other ids: such as of a file whose labels were corrected
-    on one side, whose measurement is then here twice."""
+    on one side, or to which results were appended, whose measurement is then here twice."""
     left_out: tuple[Conflict, ...] = ()
     """Conflicting rows, kept as they are here; only with `keep_own`."""
 
@@ -208,9 +208,22 @@ WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
 
 BESIDE = """
 SELECT run_id FROM {theirs}.benchmark_runs theirs JOIN new_runs USING (run_id)
-WHERE origin_format IS NOT NULL AND (source_sha256, origin_format) IN (
-    SELECT (source_sha256, origin_format) FROM benchmark_runs
-    WHERE source_sha256 IS NOT NULL AND run_id NOT IN (SELECT run_id FROM {theirs}.benchmark_runs)
+WHERE origin_format IS NOT NULL AND (
+    (source_sha256, origin_format) IN (
+        SELECT (source_sha256, origin_format) FROM benchmark_runs
+        WHERE source_sha256 IS NOT NULL AND run_id NOT IN (SELECT run_id FROM {theirs}.benchmark_runs)
+    )
+    OR run_id IN (  -- of a file that one side read while it grew: the same results in runs of other contents
+        SELECT result.run_id FROM {theirs}.benchmark_results result
+        JOIN {theirs}.benchmark_runs of_result ON of_result.run_id = result.run_id
+        JOIN benchmark_results own ON own.series_id = result.series_id
+            AND own.latency_mean_ms IS NOT DISTINCT FROM result.latency_mean_ms
+            AND own.throughput_samples_per_sec IS NOT DISTINCT FROM result.throughput_samples_per_sec
+            AND coalesce(own.latency_mean_ms, own.throughput_samples_per_sec) IS NOT NULL
+        JOIN benchmark_runs of_own ON of_own.run_id = own.run_id AND of_own.origin_format = of_result.origin_format
+            AND of_own.started_at = of_result.started_at
+        WHERE own.run_id NOT IN (SELECT run_id FROM {theirs}.benchmark_runs)
+    )
 )
 ORDER BY started_at, run_id
 """

@@ -113,9 +113,27 @@ def test_merging_a_database_with_the_old_labels_says_that_the_measurement_is_the
     said = capsys.readouterr()
     assert "added 1 run" in said.out
     assert (
-        "1 run of imported files that are here under other labels, so their measurements are stored twice" in said.err
+        "1 run of imported files that are here under other labels, or in other runs of a file that grew, so their "
+        "measurements are stored twice" in said.err
     )
     assert old["run_id"] in said.err
     assert merge.main([paths[1], "--db-path", paths[0]]) == 0
     said = capsys.readouterr()
     assert ("nothing new" in said.out, said.err) == (True, "")
+
+
+def test_merging_names_the_runs_of_a_file_that_one_side_imported_while_it_grew(tmp_path, capsys):
+    """Their ids and contents differ, so they are added; both earlier and later results are then here twice."""
+    lines = (FIXTURES / "imports/llama_bench/41_columns.jsonl").read_text().splitlines(keepends=True)
+    file, one, two = tmp_path / "bench.jsonl", str(tmp_path / "one.duckdb"), str(tmp_path / "two.duckdb")
+    for content in (lines[:1], lines):
+        file.write_text("".join(content))
+        assert import_results.main([str(file), "--db-path", one]) == 0
+    assert import_results.main([str(file), "--db-path", two]) == 0
+    with Warehouse.open(one, read_only=True) as warehouse:
+        added = [row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()]
+    capsys.readouterr()
+    assert merge.main([one, "--db-path", two]) == 0
+    said = capsys.readouterr().err
+    assert "or in other runs of a file that grew" in said
+    assert all(run_id in said for run_id in added)
