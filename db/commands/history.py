@@ -71,13 +71,15 @@ def main(argv: Sequence[str]) -> int:
         counts = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
         note(f"{NAME}: {counts.text}")
     with open_to_read(arguments) as warehouse:
-        series, count = histories(warehouse, selection, metric, limit=arguments.rows)
+        limit = None if arguments.only_changes else arguments.rows
+        series, count = histories(warehouse, selection, metric, limit=limit)
+        changing = [one for one in series if one.change_points or one.trend]
+        listed = changing[: arguments.rows] if arguments.only_changes else series
         changed = {change.first_changed.result_id for history in series for change in history.change_points}
         excursions = excursions_of(warehouse, selection, metric, changed)
         without_history = results_without_history(warehouse, selection, metric)
-        runs = sorted({point.run_id for history in series for point in history.points})
+        runs = sorted({point.run_id for history in listed for point in history.points})
         (of_ab,) = warehouse.query(SIDES.format(condition=OF_AB), [runs]).dicts()
-    listed = [one for one in series if one.change_points or one.trend or not arguments.only_changes]
     if arguments.json:
         from benchmarking.core.records import to_json
 
@@ -128,8 +130,9 @@ def main(argv: Sequence[str]) -> int:
         why = unstored_in(arguments, arguments.selection)
         note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}{why}")
         return EXIT_NOT_ENOUGH_DATA
-    if count > len(series):
-        note(f"{NAME}: {len(series)} of {count} series: narrow the selection, or raise --rows")
+    count, what = (len(changing), " with a change") if arguments.only_changes else (count, "")
+    if count > len(listed):
+        note(f"{NAME}: {len(listed)} of {count} series{what}: narrow the selection, or raise --rows")
     return EXIT_OK
 
 

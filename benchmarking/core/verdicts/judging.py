@@ -391,10 +391,12 @@ def _why_not_judged(pair: Pair) -> str | None:
         which = f"sessions at other times (those within {SITTING // HOUR} hours count as one)"
         which = which if pair.is_of_sittings else "other sessions"
         return f"they did not run in turns, and a series has fewer than {MIN_SESSIONS} {which}; {AB_HINT}"
-    fewest = [min(len(one.launches) for one in side) for side in (pair.before, pair.after)]
-    if min(fewest) < MIN_LAUNCHES:
-        launches = f"{fewest[0]} and {fewest[1]} launches"
-        return f"they did not run in turns, and have {launches}: {MIN_LAUNCHES} each required; {AB_HINT}"
+    fewest = min(len(one.launches) for one in (*pair.before, *pair.after))
+    if fewest < MIN_LAUNCHES:
+        launches = "1 launch" if fewest == 1 else f"{fewest} launches"
+        return (
+            f"they did not run in turns, and a session has only {launches}: {MIN_LAUNCHES} required in each; {AB_HINT}"
+        )
     times = [[session.time for session in side if session.time is not None] for side in (pair.before, pair.after)]
     other_times = why_other_times(times[0], times[1], pair.scatter)
     return None if other_times is None else f"{other_times}; {AB_HINT}"

@@ -132,6 +132,18 @@ def test_history_shows_as_many_series_as_the_limit_and_counts_the_rest(asked):
     ]
 
 
+def test_changes_are_looked_for_in_all_series_however_few_are_shown(asked):
+    """Among the first three by name, t5 has none."""
+    code, out, err = asked("history", "--only-changes", "--rows", "3")
+    assert (code, [line.split()[1] for line in out.splitlines() if "b1 s32" in line]) == (0, ["bert", "gpt2", "vit"])
+    assert err == ""
+    (shown,) = json.loads(asked("history", "--only-changes", "--rows", "1", "--json")[1])
+    assert shown["model_id"] == "bert"
+    assert asked("history", "--only-changes", "--rows", "1")[2] == (
+        "benchhouse history: 1 of 3 series with a change: narrow the selection, or raise --rows\n"
+    )
+
+
 def test_a_quantization_is_the_precision_of_its_history_in_json_too(tmp_path, empty_database, write_history, capsys):
     path = shutil.copy2(empty_database, tmp_path / "a.duckdb")
     with Warehouse.open(path) as warehouse:
