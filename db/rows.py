@@ -16,6 +16,7 @@ import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import count
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -474,6 +475,19 @@ def is_command_line(text: str) -> bool:
     return True
 
 
+def distinct_columns(names: Sequence[str]) -> list[str]:
+    """The names of an answer's columns, the later ones of one name as NAME_1 and so on."""
+    found: dict[str, None] = {}
+    for name in names:
+        free = name
+        for number in count(1):
+            if free not in found and (free == name or free not in names):
+                break
+            free = f"{name}_{number}"
+        found[free] = None
+    return list(found)
+
+
 class Table:
     """The complete answer to a query."""
 
@@ -544,7 +558,8 @@ class Table:
         )
 
     def dicts(self) -> list[dict[str, Any]]:
-        """One dictionary per row; maps are dictionaries, JSON is text.
+        """One dictionary per row; maps are dictionaries, JSON is text. Of columns with one name, all but the first have
+        a number.
 
         Raises FormatError for a column of ours with other values than ours: another program has written into the file.
         """
@@ -555,10 +570,11 @@ class Table:
         for name in {"command", "doubts"}.intersection(self._arrow.column_names):
             self._check_texts(name, self._arrow.column(name))
         try:
-            rows: list[dict[str, Any]] = self._arrow.to_pylist()
+            named = self._arrow.rename_columns(distinct_columns(self._arrow.column_names))
+            rows: list[dict[str, Any]] = named.to_pylist()
         except (OverflowError, ValueError) as error:
             raise self._not_ours("found a time outside of the years 1 to 9999") from error
-        for name in (field.name for field in self._arrow.schema if pa.types.is_map(field.type)):
+        for name in (field.name for field in named.schema if pa.types.is_map(field.type)):
             for row in rows:
                 row[name] = None if row[name] is None else dict(row[name])
         return rows

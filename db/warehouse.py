@@ -416,9 +416,9 @@ class Warehouse:
         """Store rows of another warehouse's profiles, by table, including their machines and series."""
         self.change(lambda connection: insert_profiles(connection, rows, self._columns))
 
-    def ingest_file(self, path: Path) -> bool:
+    def ingest_file(self, path: str | Path) -> bool:
         """Store the run or profile of a file, like `ingest`; raises FormatError for a bad file too."""
-        return store(self, read_file(path))
+        return store(self, read_file(Path(path)))
 
     def query(self, sql: str, params: Parameters | None = None) -> Table:
         """The answer to a statement, with `params` bound to its `?` or `$name`. Raises StorageError.
@@ -504,8 +504,9 @@ class Warehouse:
             migrate.refuse_foreign(connection, str(path), name)
             yield name
 
-    def backup(self, target: Path) -> None:
+    def backup(self, target: str | Path) -> None:
         """Copy everything into a new file, which appears only when complete. Raises StorageError."""
+        target = Path(target)
         conflict = StorageError(f"{target} already exists: choose another path")
         if os.path.exists(target):
             raise conflict

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarking.core.codec import dumps
 from benchmarking.core.errors import FormatError, LockedError, StorageError
 from db.file_copy import copy_as_it_is
 from db.warehouse import Warehouse
@@ -194,6 +195,14 @@ def test_overwrite_takes_a_database_of_a_newer_program(database, row_counts):
         warehouse.query("INSERT INTO schema_migrations VALUES (99, '0099_later', 'x', now()::TIMESTAMP)")
     with Warehouse.overwrite(database) as warehouse:
         assert row_counts(warehouse) == NOTHING
+
+
+def test_paths_of_files_may_be_text(database, tmp_path, make_run):
+    (tmp_path / "run.json").write_text(dumps(make_run()))
+    with Warehouse.open(str(database)) as warehouse:
+        assert warehouse.ingest_file(str(tmp_path / "run.json"))
+        warehouse.backup(str(tmp_path / "copy.duckdb"))
+    assert (tmp_path / "copy.duckdb").exists()
 
 
 def test_a_backup_is_equal_and_can_be_worked_with(database, tmp_path, make_run):
