@@ -229,7 +229,8 @@ class Instance:
     uuid: str
     name: str
     """With its profile: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"."""
-    memory_bytes: int
+    memory_bytes: int | None
+    """None if this user may not read it."""
     facts: Readings
     older_name: str | None = None
     """Its name before driver 470, by its GPU and its numbers there, which CUDA still takes: "MIG-GPU-1a2b/1/0"."""
@@ -247,13 +248,13 @@ def instances(nvml: Nvml, handle: Any) -> list[Instance]:
     for index in range(count):
         try:
             mig = nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
-        except UnreadableError:  # numbers without an instance
+            name, uuid = text(nvml.call("nvmlDeviceGetName", mig)), text(nvml.call("nvmlDeviceGetUUID", mig))
+        except UnreadableError:  # numbers without an instance, or one that was just destroyed
             continue
         older_name: str | None = None
         with suppress(UnreadableError):
             numbers = [nvml.call(f"nvmlDeviceGet{kind}InstanceId", mig) for kind in ("Gpu", "Compute")]
             older_name = f"MIG-{text(nvml.call('nvmlDeviceGetUUID', handle))}/{numbers[0]}/{numbers[1]}"
-        name, uuid = text(nvml.call("nvmlDeviceGetName", mig)), text(nvml.call("nvmlDeviceGetUUID", mig))
         facts: dict[str, Json] = {"mig_profile": name.rpartition(" MIG ")[2], "mig_uuid": uuid}
         missing: dict[str, str] = {}
         try:
@@ -262,11 +263,14 @@ def instances(nvml: Nvml, handle: Any) -> list[Instance]:
             facts["mig_compute_slices"] = int(attributes.computeInstanceSliceCount)
         except UnreadableError as error:
             missing = dict.fromkeys(("multiprocessors", "mig_compute_slices"), str(error))
+        memory_bytes: int | None = None
+        with suppress(UnreadableError):
+            memory_bytes = int(nvml.call("nvmlDeviceGetMemoryInfo", mig).total)
         found.append(
             Instance(
                 uuid=uuid,
                 name=name,
-                memory_bytes=int(nvml.call("nvmlDeviceGetMemoryInfo", mig).total),
+                memory_bytes=memory_bytes,
                 facts=Readings(values=facts, missing=missing),
                 older_name=older_name,
             )

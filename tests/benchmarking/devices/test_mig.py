@@ -53,13 +53,14 @@ result nvmlDeviceGetName(handle h, char *text, unsigned size) {
                  h == &third ? "NVIDIA H100 80GB HBM3 MIG 2g.20gb" :
                  number_in("STUB_INTEGRATED", 0) ? "Orin (nvgpu)" : "NVIDIA H100 80GB HBM3"); return 0; }
 result nvmlDeviceGetUUID(handle h, char *text, unsigned size) {
+    if (h == &first && number_in("STUB_DESTROYED", 0)) return 6;
     strcpy(text, h == &first ? "MIG-11111111-1111-1111-1111-111111111111" :
                  h == &second ? "MIG-22222222-2222-2222-2222-222222222222" :
                  h == &third ? "MIG-44444444-4444-4444-4444-444444444444" :
                  h == &other ? "GPU-55555555-5555" : "GPU-33333333-3333"); return 0; }
 /* A user without rights reads an instance's memory and processes, and not those of all of the GPU. */
 result nvmlDeviceGetMemoryInfo(handle h, memory *m) {
-    if (!is_instance(h)) return 4;  /* NVML_ERROR_NO_PERMISSION */
+    if (!is_instance(h) || number_in("STUB_DENIED", 0)) return 4;  /* NVML_ERROR_NO_PERMISSION */
     m->total = h == &first ? 10200547328ULL : h == &second ? 42144366592ULL : 21000000000ULL;
     m->used = 900000000ULL; m->free = m->total - m->used; return 0; }
 result nvmlDeviceGetMemoryInfo_v2(handle h, memory_v2 *m) {
@@ -157,6 +158,17 @@ def test_memory_and_processes_are_those_of_the_instance_which_engines_are_given(
     assert (missing, foreign, visible) == ({}, [4_000_000], instance)
     *_, visible = probed(library, MONITOR)
     assert visible.startswith("MIG-1111")
+
+
+def test_an_instance_that_cannot_be_read_takes_no_other_with_it(library):
+    (denied,) = probed(library, STUB_DENIED="1")
+    assert (denied["found"], denied["memory_bytes"], denied["facts"]["values"]["mig_profile"]) == (
+        True,
+        None,
+        "1g.10gb",
+    )
+    (second,) = probed(library, STUB_DESTROYED="1")
+    assert second["facts"]["values"]["mig_profile"] == "3g.40gb"
 
 
 def test_a_lost_gpu_takes_no_other_with_it(library):
