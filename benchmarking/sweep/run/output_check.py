@@ -42,7 +42,7 @@ from benchmarking.core.records import (
 from benchmarking.graphs.export.agreement import explains, float64_error
 from benchmarking.measure.memory import PassResult
 from benchmarking.measure.point import CheckedOutput
-from benchmarking.measure.quality_measures import about_difference, compare
+from benchmarking.measure.quality_measures import about_difference, compare, tolerance_of
 from benchmarking.runtimes.support.torch.model_loading import load_model
 from benchmarking.sweep.run.process import Job
 from benchmarking.sweep.run.reference import KIND as REFERENCE
@@ -111,6 +111,12 @@ class Check:
             if float64_error is not None and explains(float64_error, comparison):
                 evidence: dict[str, Json] = {"float64_error": float64_error, "relative_l2": comparison.relative_l2}
                 doubts = (doubt("ill_conditioned", **evidence, precision=self.precision),)
+        tolerance = tolerance_of(self.precision, self.family)
+        if comparison.problem is None and not comparison.by_array and tolerance.equal_tokens is None and self.is_wanted:
+            why = (
+                f"{NOT_APPLICABLE}: at {self.precision} nearly equal tokens may swap, and the call returns only tokens"
+            )
+            doubts = (doubt("not_compared", why=why),)
         readings = comparison.readings()
         metrics = {name: float(value) for name, value in readings.values.items() if isinstance(value, int | float)}
         by_array = {name: dict(errors) for name, errors in comparison.by_array.items()}

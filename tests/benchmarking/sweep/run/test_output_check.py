@@ -118,6 +118,25 @@ def test_deleted_and_damaged_references_are_reasons_for_a_missing_comparison(nul
     assert Check.of(job, points[1])(arrays).result.missing["output_error"] == "not_run"
 
 
+@pytest.mark.parametrize(("precision", "kinds"), [("int8", ["not_compared"]), ("float32", ["output_differs"])])
+def test_tokens_alone_are_not_compared_below_float32_which_is_said(null_script, null_track, precision, kinds):
+    tokens = {"tokens": [[1.0, 2.0]]}
+    null_script(outputs={"float32": tokens, "int8": tokens})
+    plan = null_track().plan
+    check = Check(
+        precision=precision,
+        family=None,
+        digest=ReferenceMaker(plan.cell, BuildStore()).digest(plan.points[0]),
+        why_not=None,
+        is_wanted=True,
+        point=plan.points[0],
+        torch_workload=None,
+    )
+    found = check({"tokens": np.array([[1.0, 3.0]])})
+    assert [doubt.kind for doubt in found.doubts] == kinds
+    assert found.result.metrics == {"output_equal_token_share": 0.5}
+
+
 LARGE, SMALL = Point(batch_size=8, sequence_length=512), Point(batch_size=1, sequence_length=128)
 
 
