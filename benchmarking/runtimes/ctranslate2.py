@@ -24,6 +24,7 @@ from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.support.binding import binding_lines
 from benchmarking.runtimes.support.engines import engine_session as common
+from benchmarking.runtimes.support.engines.computed import GELU, SILU, Computed
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
 from benchmarking.runtimes.support.engines.weight_files import (
     BEGIN,
@@ -46,7 +47,6 @@ QUANTIZED: Mapping[str, Precision] = dict.fromkeys(("int8_float32", "int8", "int
 """CTranslate2's type names: 8-bit weights and products, and the type of everything else."""
 LOADERS: Mapping[str, str] = {
     "gemma": "GemmaConfig",
-    "gemma2": "Gemma2Config",
     "gpt2": "GPT2Config",
     "llama": "LlamaConfig",
     "mistral": "MistralConfig",
@@ -54,8 +54,10 @@ LOADERS: Mapping[str, str] = {
     "qwen2": "Qwen2Config",
     "qwen3": "Qwen3Config",
 }
-"""The converter's loader by transformers' model type. The loader of Phi-3 needs attributes that transformers 5
-lacks."""
+"""The converter's loader by transformers' model type. The loader of Phi-3 needs attributes that transformers 5 lacks,
+and that of Gemma 2 leaves out the soft-capping, which all of these models have."""
+ACTIVATIONS = (*GELU, *SILU, "quick_gelu", "relu")
+"""What the converter reads from models that name their activation `activation_function`."""
 LLAMA3_TRAINED = 8192
 """Context length of Llama 3 before position scaling, a constant of the engine."""
 
@@ -68,7 +70,20 @@ class CTranslate2(GenerativeEngine):
     modules = ("ctranslate2",)
     packages: tuple[str, ...] = ("ctranslate2",)
     reads = (FOLDER_FORMAT,)
-    model_types = frozenset(LOADERS)
+    computed: Mapping[str, Computed] = {
+        "gemma": Computed(activations=GELU),
+        "gpt2": Computed(activations=ACTIVATIONS),
+        "llama": Computed(
+            activations=SILU,
+            positions=("default", "linear", "llama3"),
+            llama3_length=LLAMA3_TRAINED,
+            has_own_head_size=False,
+        ),
+        "mistral": Computed(activations=SILU, positions=("default", "linear"), has_own_head_size=False),
+        "opt": Computed(activations=ACTIVATIONS),
+        "qwen2": Computed(activations=SILU, positions=("default", "linear"), has_own_head_size=False),
+        "qwen3": Computed(activations=SILU, positions=("default", "linear")),
+    }
     float_precisions = tuple(COMPUTE_TYPES)
     quantized = QUANTIZED
     declared_options = (common.CONTEXT_DEPTH, common.PREFIX_CACHE, common.quantization(QUANTIZED))
@@ -164,13 +179,6 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
     loader = converters._MODEL_LOADERS[LOADERS[str(workload.config["model_type"])]]
     model = torch_model(workload)
     rope = legacy_rope_keys(model.config.to_dict())
-    scaling = rope.get("rope_scaling") or {}
-    trained = scaling.get("original_max_position_embeddings", LLAMA3_TRAINED)
-    if scaling.get("rope_type") == "llama3" and trained != LLAMA3_TRAINED:
-        raise UnsupportedError(
-            f"CTranslate2 scales positions of Llama 3 from {LLAMA3_TRAINED} tokens only, but "
-            f"{workload.model_id} scales from {trained}"
-        )
     for key, value in rope.items():
         setattr(model.config, key, value)
     # The part of a tokenizer that the converter needs, for a model without one: an id's text is its number.

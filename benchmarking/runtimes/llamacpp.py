@@ -26,15 +26,14 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.devices.support.handles import parts
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines import llama_cpp_python
+from benchmarking.runtimes.support.engines.computed import GELU, SILU, Computed, head_size
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine, LibraryLog, draft_workload
 from benchmarking.runtimes.support.engines.weight_files import (
-    ARCHITECTURES,
     FLOAT_TYPES,
     GGUF_FILE,
     QUANTIZED,
     gguf_build,
     token_of,
-    why_not_gguf,
 )
 from benchmarking.workloads.support.configuration import LAYERS
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
@@ -42,7 +41,8 @@ from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
 MAIN, ALTERNATIVE = "xllamacpp", "llama_cpp"
 """Modules: the one whose extra is installed, and the one that is used in its absence."""
 GGUF = "gguf"
-CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
+FLOAT_CACHES = ("f16", "f32", "bf16")
+CACHE_TYPES = (*FLOAT_CACHES, "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
 FILE_ONLY_TYPES: Mapping[str, Precision] = {
     **dict.fromkeys(("Q5_K_S", "Q5_1"), "int8"),
     **dict.fromkeys(("Q4_K_S", "Q4_1", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"), "int4"),
@@ -68,7 +68,11 @@ class LlamaCpp(GenerativeEngine):
     modules = (MAIN, GGUF)
     packages: tuple[str, ...] = ("xllamacpp", "llama-cpp-python", "gguf")
     reads = (GGUF,)
-    model_types = frozenset(ARCHITECTURES)
+    computed: Mapping[str, Computed] = {
+        **dict.fromkeys(("gemma", "gpt2", "phi"), Computed(activations=GELU)),
+        **dict.fromkeys(("llama", "mistral"), Computed(activations=SILU, positions=("default", "llama3"))),
+        **dict.fromkeys(("phi3", "qwen2", "qwen3"), Computed(activations=SILU)),
+    }
     float_precisions = tuple(FLOAT_TYPES)
     quantized: Mapping[str, Precision] = {**QUANTIZED, **FILE_ONLY_TYPES}
     declared_options = (
@@ -122,14 +126,11 @@ class LlamaCpp(GenerativeEngine):
         block = next((kind.block for kind in TYPES.values() if kind.name.lower() == cache), 1)
         if block > 1 and mode.get(common.FLASH_ATTENTION.name) == common.OFF:
             raise UnsupportedError(f"--kv-cache-type {cache}: llama.cpp quantizes the cache with flash attention only")
-        config: Mapping[str, Any] = workload.config
-        if heads := config.get("num_attention_heads") if block > 1 else None:
-            head = int(config.get("head_dim") or int(config.get("hidden_size") or 0) // int(heads))
-            if head % block:
-                raise UnsupportedError(
-                    f"--kv-cache-type {cache}: its blocks hold {block} values, and a head of {workload.model_id} has "
-                    f"{head}"
-                )
+        head = head_size(workload.config)
+        if head is not None and head % block:
+            raise UnsupportedError(
+                f"--kv-cache-type {cache}: its blocks hold {block} values, and a head of {workload.model_id} has {head}"
+            )
         if not is_installed(MAIN) and is_installed(ALTERNATIVE):
             for option in (common.DRAFT_MODEL, common.NGRAM_LOOKUP):
                 if option.name in mode:
@@ -139,14 +140,15 @@ class LlamaCpp(GenerativeEngine):
                     )
         return mode
 
-    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        reason = super().supports(device, workload, precision)
-        return reason or (None if workload.source == "file" else why_not_gguf(workload))
-
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """A float32 model has a float32 cache by default, as in every runtime here; llama.cpp's own default is f16."""
+        """A float32 model has a float32 cache by default, as in every runtime here; llama.cpp's own default is f16. Its
+        flash attention, the default for the rest, has parts in half precision, and only it reads quantized caches."""
         settings = super().mode_at(precision, mode)
-        return {common.KV_CACHE_TYPE.name: "f32", **settings} if precision == "float32" else settings
+        if precision != "float32":
+            return settings
+        settings = {common.KV_CACHE_TYPE.name: "f32", **settings}
+        is_quantized = settings[common.KV_CACHE_TYPE.name] not in FLOAT_CACHES
+        return settings if is_quantized else {common.FLASH_ATTENTION.name: common.OFF, **settings}
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         return gguf_build(cell.workload, _type_of(cell))

@@ -22,6 +22,7 @@ from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.runtimes.support.engines import engine_session as common
+from benchmarking.runtimes.support.engines.computed import GELU, SILU, Computed, head_size
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine, draft_workload
 from benchmarking.runtimes.support.engines.weight_files import checkpoint
 from benchmarking.workloads.support.weights import check_whole, value_count, weight_files
@@ -46,7 +47,15 @@ class Mlx(GenerativeEngine):
     packages: tuple[str, ...] = ("mlx", "mlx-cpu", "mlx-lm")
     reads = ("packed-safetensors",)
     # No GPT-2: mlx-lm does not know the names that transformers 5 gives its weights.
-    model_types = frozenset({"gemma", "gemma2", "llama", "mistral", "phi", "phi3", "qwen2", "qwen3"})
+    computed: Mapping[str, Computed] = {
+        **dict.fromkeys(("gemma", "phi"), Computed(activations=GELU)),
+        "gemma2": Computed(activations=GELU, needed=("attn_logit_softcapping", "final_logit_softcapping")),
+        "phi3": Computed(activations=SILU, positions=("default", "linear")),
+        **dict.fromkeys(
+            ("llama", "mistral", "qwen2", "qwen3"),
+            Computed(activations=SILU, positions=("default", "linear", "llama3", "yarn")),
+        ),
+    }
     float_precisions: tuple[Precision, ...] = ("float32", "float16", "bfloat16")
     quantized = QUANTIZED
     declared_options = (
@@ -83,6 +92,11 @@ class Mlx(GenerativeEngine):
             if not isinstance(read_json(folder / ADAPTER_CONFIG, MAX_CONFIG_BYTES), dict):
                 raise UsageError(f"--lora {folder}: {ADAPTER_CONFIG} is not a JSON object")
             check_whole(folder / ADAPTER)
+        head = head_size(workload.config)
+        if (cache := mode.get(common.KV_CACHE_TYPE.name)) in CACHE_BITS and head is not None and head % GROUP:
+            raise UnsupportedError(
+                f"--kv-cache-type {cache}: its groups hold {GROUP} values, and a head of {workload.model_id} has {head}"
+            )
         if common.DRAFT_MODEL.name in mode and {common.CONTEXT_DEPTH.name, common.PREFIX_CACHE.name} & set(mode):
             raise UnsupportedError(
                 "--draft-model: runtime mlx needs an empty cache: omit --context-depth and --prefix-cache"

@@ -33,6 +33,7 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.runtimes.support.engines import engine_session as common
+from benchmarking.runtimes.support.engines.computed import Computed
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
 from benchmarking.runtimes.support.engines.weight_files import checkpoint
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
@@ -102,8 +103,12 @@ class OnnxRuntimeGenai(GenerativeEngine):
     modules = ("onnxruntime_genai",)
     packages: tuple[str, ...] = (*PACKAGES, *BELOW)
     # As of the builder in 0.18. Its graphs of OLMo and Phi generate different tokens than the models, its graph of
-    # Gemma 2 needs a cache as long as the window, and it cannot build Phi-3 without long positions.
-    model_types = frozenset({"gemma", "granite", "llama", "mistral", "qwen2", "qwen3", "smollm3"})
+    # Gemma 2 needs a cache as long as the window, and it cannot build Phi-3 without long positions, nor SmolLM3, whose
+    # layers without rotation it gives positions that its graph lacks. Linear and yarn's scaling are not in its graphs.
+    computed: Mapping[str, Computed] = {
+        **dict.fromkeys(("gemma", "granite", "mistral", "qwen2", "qwen3"), Computed(activations=None)),
+        "llama": Computed(activations=None, positions=("default", "llama3")),
+    }
     reads = ("ort-genai",)
     float_precisions: tuple[Precision, ...] = ("float32",)
     quantized = QUANTIZED

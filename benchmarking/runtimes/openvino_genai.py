@@ -32,12 +32,17 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.openvino import device_name, import_openvino, last_line
 from benchmarking.runtimes.support.engines import engine_session as common
+from benchmarking.runtimes.support.engines.computed import SILU, Computed
 from benchmarking.runtimes.support.engines.engine_runtime import STDOUT, GenerativeEngine, LibraryLog
-from benchmarking.runtimes.support.engines.weight_files import FLOAT_TYPES, GGUF_FILE, gguf_build, why_not_gguf
+from benchmarking.runtimes.support.engines.weight_files import FLOAT_TYPES, GGUF_FILE, gguf_build
 from benchmarking.workloads.support.gguf_file import read_gguf
+from benchmarking.workloads.support.graph_file import format_of
 
 CPU, NPU = "CPU", "NPU"
 AUTOMATIC = "AUTO"
+GGUF = "gguf"
+NO_SCALING, ROPE_FACTORS = "none", "rope_freqs.weight"
+"""In a GGUF file: a kind of position scaling, and the tensor of the factors of Llama 3's."""
 LOG_LEVEL, INFO = "OPENVINO_LOG_LEVEL", "2"
 """The environment variable and the level at which a pipeline prints the properties of its compiled model."""
 PROPERTY = re.compile(r"^\s+(?P<name>[A-Z_]+): (?P<value>[^\n]+)$", re.MULTILINE)
@@ -56,8 +61,8 @@ class OpenVinoGenai(GenerativeEngine):
     aliases = ("ov-genai",)
     modules = ("openvino_genai", "gguf")
     packages: tuple[str, ...] = ("openvino-genai", "openvino-tokenizers", "openvino", "gguf")
-    reads = ("gguf", "openvino-ir")
-    model_types = frozenset({"llama", "qwen2", "qwen3"})
+    reads = (GGUF, "openvino-ir")
+    computed: Mapping[str, Computed] = dict.fromkeys(("llama", "qwen2", "qwen3"), Computed(activations=SILU))
     float_precisions: tuple[Precision, ...] = ("float16",)
     quantized = QUANTIZED
     given_floats: tuple[Precision, ...] = ("float32", "bfloat16")
@@ -93,7 +98,13 @@ class OpenVinoGenai(GenerativeEngine):
         if device_name(device) == AUTOMATIC:
             return f"OpenVINO GenAI's pipeline runs on one device: name it instead of {device.selector}"
         reason = super().supports(device, workload, precision)
-        return reason or (None if workload.source == "file" else why_not_gguf(workload))
+        if reason is not None or workload.source != "file" or format_of(workload) != GGUF:
+            return reason
+        header = read_gguf(Path(str(workload.path)))
+        scaling = header.metadata.get(f"{header.architecture}.rope.scaling.type", NO_SCALING)
+        if scaling == NO_SCALING and all(tensor.name != ROPE_FACTORS for tensor in header.tensors):
+            return None
+        return f"{workload.model_id} has scaled positions, which OpenVINO GenAI does not read from a GGUF file"
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)

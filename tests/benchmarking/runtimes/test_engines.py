@@ -26,6 +26,7 @@ from benchmarking.core.errors import BenchhouseError, FormatError, UnsupportedEr
 from benchmarking.core.records import Workload, canonical_hash, run_from_json
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes import llamacpp
+from benchmarking.runtimes.support.engines.computed import window_of
 from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineSettings
 from benchmarking.runtimes.support.engines.llama_cpp_python import ON_CPU, LlamaModel, check_parameters
 from benchmarking.runtimes.support.engines.weight_files import gguf_build, write_gguf
@@ -313,7 +314,7 @@ MOST_KINDS = CONVERTING if os.environ.get("BENCHHOUSE_TEST_ALL") else CONVERTING
     ("kind", "own", "names"),
     [
         ("gemma", GEMMA, CONVERTING),
-        ("gemma2", GEMMA | {"query_pre_attn_scalar": 32}, ("ctranslate2", "mlx")),
+        ("gemma2", GEMMA | {"query_pre_attn_scalar": 32}, ("mlx",)),
         ("gpt2", None, ("ctranslate2",)),
         ("llama", {}, MOST_KINDS),
         ("llama", {"rope_parameters": LLAMA3 | TRAINED}, CONVERTING),
@@ -354,6 +355,130 @@ def test_positions_of_llama_3_that_ctranslate2_would_scale_wrongly_are_refused()
         opened("ctranslate2", workload),
     ):
         pass
+
+
+LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
+YARN = {**LINEAR, "rope_type": "yarn", "original_max_position_embeddings": 64}
+WINDOW_OF_8 = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "own", "why"),
+    [
+        ("llamacpp", "gpt2", {"activation_function": "relu"}, "computes gelu_new in gpt2, not relu, which m has"),
+        ("llamacpp ctranslate2 mlx", "llama", {"hidden_act": "gelu"}, "computes silu in llama, not gelu, which m has"),
+        ("llamacpp ctranslate2", "gpt2", {"scale_attn_weights": False}, "does not compute scale_attn_weights=False"),
+        ("llamacpp ctranslate2", "gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx="),
+        ("llamacpp onnxruntime-genai", "llama", {"rope_parameters": LINEAR}, "does not compute position scaling 'lin"),
+        (
+            "llamacpp",
+            "llama",
+            {"rope_scaling": {"type": "linear", "factor": 4.0}},
+            "position scaling 'linear' in llama",
+        ),
+        ("llamacpp ctranslate2 onnxruntime-genai", "llama", {"rope_parameters": YARN}, "position scaling 'yarn'"),
+        ("mlx ctranslate2", "gemma", {"rope_parameters": LINEAR}, "position scaling 'linear' in gemma"),
+        ("mlx", "phi3", {"rope_parameters": {"rope_type": "longrope"}}, "position scaling 'longrope' in phi3"),
+        ("ctranslate2", "mistral", {"head_dim": 32}, "needs heads of 64 / 4 values in mistral, and m's have 32"),
+        ("ctranslate2", "gemma2", {}, "is built for gemma, gpt2, "),
+        ("mlx", "gemma2", {"final_logit_softcapping": None}, "without final_logit_softcapping, which m lacks"),
+        ("onnxruntime-genai", "smollm3", {}, "not for smollm3"),
+    ],
+)
+def test_what_an_engine_would_leave_out_of_a_configuration_is_refused(
+    names: str, kind: str, own: dict[str, Any], why: str
+) -> None:
+    for name in names.split():
+        reason = plugins.load("benchmarking.runtimes", name).supports(CPU, configured(kind, **own), "int8")
+        assert why in str(reason), name
+
+
+def test_openvino_genai_refuses_the_positions_that_its_reader_drops(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    pytest.importorskip("gguf")
+    runtime, config = (
+        plugins.load("benchmarking.runtimes", "openvino-genai"),
+        LlamaConfig(**BASE, rope_parameters=LLAMA3),
+    )
+    scaled = workload_of("llama", config)
+    assert "position scaling 'llama3' in llama" in runtime.supports(CPU, scaled, "float16")
+    write_gguf(scaled, AutoModelForCausalLM.from_config(config), "F16", tmp_path / "model.gguf", "gpt2")
+    cpu = replace(CPU, precisions=("float16",))
+    assert "has scaled positions" in runtime.supports(cpu, resolve(str(tmp_path / "model.gguf")), "float16")
+
+
+def test_a_configuration_that_an_engine_computes_is_taken() -> None:
+    for name, kind, own in (
+        ("llamacpp", "llama", {"rope_parameters": LLAMA3}),
+        ("mlx", "llama", {"rope_parameters": YARN, "hidden_act": "swish"}),
+        ("ctranslate2", "gpt2", {"activation_function": "relu"}),
+        ("ctranslate2", "mistral", {"head_dim": 16, "rope_parameters": LINEAR}),
+        ("onnxruntime-genai", "llama", {"hidden_act": "gelu"}),
+    ):
+        assert plugins.load("benchmarking.runtimes", name).supports(CPU, configured(kind, **own), "int8") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "window"),
+    [
+        ("mistral", {}, 4096),
+        ("mistral", {"sliding_window": None}, None),
+        ("phi3", {}, None),
+        ("phi3", {"sliding_window": 2047}, 2047),
+        ("gemma2", {"layer_types": ["full_attention"] * 2}, None),
+        ("qwen2", {**WINDOW_OF_8, "use_sliding_window": False}, None),
+        ("qwen2", WINDOW_OF_8, 8),
+        ("qwen3", {**WINDOW_OF_8, "max_window_layers": 2}, None),
+        ("llama", {"sliding_window": 8}, None),
+    ],
+)
+def test_the_window_of_a_model_is_that_of_transformers(kind: str, own: dict[str, Any], window: int | None) -> None:
+    assert window_of(configured(kind, **own).config) == window
+
+
+def test_texts_longer_than_a_sliding_window_are_refused_and_shorter_ones_are_measured() -> None:
+    from transformers import MistralConfig
+
+    installed("mlx")
+    workload = workload_of("mistral", MistralConfig(**BASE, sliding_window=16))
+    fitting, longer = replace(POINT, sequence_length=10, new_tokens=7), replace(POINT, sequence_length=11, new_tokens=7)
+    why = "does not compute sliding windows: mistral attends to 16 tokens, and 17 are needed"
+    with opened("mlx", workload, fitting) as (session, operation):
+        called(operation)
+        with pytest.raises(UnsupportedError, match=why):
+            session.operation(longer)
+    with pytest.raises(UnsupportedError, match=why), opened("mlx", workload, longer):
+        pass
+    with (
+        pytest.raises(UnsupportedError, match="and 18 are needed"),
+        opened("mlx", workload, fitting, context_depth="2"),
+    ):
+        pass
+
+
+def test_llama_cpp_at_float32_has_neither_a_cache_nor_an_attention_in_half_precision(llama: Workload) -> None:
+    runtime = plugins.load("benchmarking.runtimes", "llamacpp")
+    whole = {"flash_attention": "off", "kv_cache_type": "f32"}
+    assert runtime.mode_at("float32", {}) == whole
+    assert runtime.mode_at("float32", {"flash_attention": "on"}) == {**whole, "flash_attention": "on"}
+    assert runtime.mode_at("float32", {"kv_cache_type": "q8_0"}) == {"kv_cache_type": "q8_0"}
+    assert runtime.mode_at("float16", {}) == {}
+
+
+def configured(kind: str, **own: Any) -> Workload:
+    """A model whose configuration file has these keys, and no others that matter."""
+    config = {**BASE, "model_type": kind, **own}
+    return Workload(
+        model_id="m",
+        family="decoder-only",
+        task="text-generation",
+        source="catalog",
+        config=config,
+        config_hash=canonical_hash(config),
+        weights="random",
+        vocab_size=256,
+    )
 
 
 def workload_of(kind: str, config: Any) -> Workload:
@@ -631,6 +756,7 @@ def test_an_onnxruntime_genai_folder_gives_the_same_tokens_as_the_build(
         ("llamacpp", {"draft_tokens": "2"}, "--draft-tokens needs --draft-model or"),
         ("llamacpp", {"lora": "nowhere.gguf"}, "--lora nowhere.gguf: no such file"),
         ("llamacpp", {"kv_cache_type": "q9"}, "f16, f32"),
+        ("mlx", {"kv_cache_type": "8bit"}, "its groups hold 64 values, and a head of tiny-llama has 16"),
         ("llamacpp", {"kv_cache_type": "q8_0"}, "its blocks hold 32 values, and a head of tiny-llama has 16"),
         ("llamacpp", {"kv_cache_type": "q8_0", "flash_attention": "off"}, "with flash attention only"),
     ],

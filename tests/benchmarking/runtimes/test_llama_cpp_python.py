@@ -34,7 +34,7 @@ def without_xllamacpp(engine_cache: None) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("flash_attention", ["auto", "off"])
+@pytest.mark.parametrize("flash_attention", ["on", "auto"])
 def test_tokens_equal_eagers_and_llama_cpps_own_times_are_within_the_wall_times(
     flash_attention: str, llama: Workload, eager: Callable[..., Any]
 ) -> None:
@@ -50,7 +50,7 @@ def test_tokens_equal_eagers_and_llama_cpps_own_times_are_within_the_wall_times(
     assert facts["engine"].startswith("llama-cpp-python ")
     assert "AVX" in facts["engine_system"] or "NEON" in facts["engine_system"]
     assert (facts["kv_cache_type"], facts["bits_per_weight"]) == (["f32", "f32"], 32.0)
-    assert facts["flash_attention"] == ("enabled" if flash_attention == "auto" else "disabled")
+    assert facts["flash_attention"] == ("enabled" if flash_attention == "on" else "disabled")
 
 
 def test_call_at_a_context_depth_generates_eagers_tokens(llama: Workload, eager: Callable[..., Any]) -> None:

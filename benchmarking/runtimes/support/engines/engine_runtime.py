@@ -49,6 +49,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.devices.support.handles import parts
+from benchmarking.runtimes.support.engines.computed import Computed, why_not_computed, why_not_length
 from benchmarking.runtimes.support.engines.engine_session import (
     COMMON,
     QUANTIZATION,
@@ -104,8 +105,8 @@ class GenerativeEngine(Runtime):
     """Required modules; the extra named after the runtime installs them."""
     reads: tuple[str, ...] = ()
     """Formats of users' files that it reads directly (`workloads.support.engine_file`)."""
-    model_types: frozenset[str]
-    """transformers' model types that it can be built for."""
+    computed: Mapping[str, Computed]
+    """What it computes of a configuration, by transformers' model types: it can be built for these."""
     float_precisions: tuple[Precision, ...]
     quantized: Mapping[str, Precision] = {}
     """The names of its quantized types, with the precision each belongs to; the default of a precision comes first."""
@@ -140,14 +141,14 @@ class GenerativeEngine(Runtime):
             return why_not
         if "new_tokens" not in plugin_of(workload).axes(workload):
             return f"runtime {self.name} generates text, which task {workload.task} does not"
-        is_file, model_type = workload.source == "file", str(workload.config.get("model_type"))
+        is_file = workload.source == "file"
         if is_file and (kind := format_of(workload)) not in self.reads:
             formats = f"only {', '.join(self.reads)}" if self.reads else "or other engine files"
             return f"{workload.model_id} is in {kind} format: runtime {self.name} does not read {kind}, {formats}"
         if workload.source == "module":
             return f"runtime {self.name} needs a model with a configuration, not a torch module"
-        if not is_file and model_type not in self.model_types:
-            return f"runtime {self.name} is built for {', '.join(sorted(self.model_types))}, not for {model_type}"
+        if not is_file and (why_not := why_not_computed(self.name, self.computed, workload)) is not None:
+            return why_not
         file_only = (*self.given_floats, *self.given_types.values()) if is_file else ()
         offered = tuple(dict.fromkeys((*self.floats_on(device), *file_only, *self.quantized.values())))
         if precision not in offered:
@@ -194,6 +195,14 @@ class GenerativeEngine(Runtime):
         return cell.workload.source != "file" or bool(self.further_builds(cell))
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
+        draft = draft_workload(cell)
+        for workload in (cell.workload, *(() if draft is None else (draft,))):
+            if workload.source != "file" and (why_not := why_not_computed(self.name, self.computed, workload)):
+                raise UnsupportedError(why_not)
+        depth = EngineSettings.of(cell).context_depth
+        lengths = [depth + (point.sequence_length or 0) + (point.new_tokens or 0) for point in points]
+        if lengths and (why_not := why_not_length(self.name, cell.workload, min(lengths))) is not None:
+            raise UnsupportedError(why_not)
         builds = [] if cell.workload.source == "file" else [self.build(cell)]
         all_builds = [*builds, *self.further_builds(cell)]
         return combined_facts(all_builds[0][0].kind, store.get_all(all_builds, rebuild))

@@ -32,6 +32,7 @@ from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import MS_PER_S, NS_PER_S, CustomMetric
 from benchmarking.core.records import Cell, Json, Point, Precision, Readings, Scalar
 from benchmarking.measure.timing import LATENCY_REQUEST
+from benchmarking.runtimes.support.engines.computed import why_not_length
 from benchmarking.workloads.support.families import plugin_of
 
 if TYPE_CHECKING:
@@ -427,6 +428,8 @@ class EngineSession(Session):
                 f"--context-depth {depth} and {point.label} need {tokens} tokens: {workload.model_id} supports at most "
                 f"{limit}"
             )
+        if (why_not := why_not_length(self._cell.runtime, workload, tokens)) is not None:
+            raise UnsupportedError(why_not)
         context: np.ndarray | None = None
         if depth:  # as many tokens as the depth, different from the prompt's
             before = plugin_of(workload).inputs(workload, replace(point, sequence_length=depth), workload.seed + 1)

@@ -27,6 +27,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Precision, Workload
+from benchmarking.runtimes.support.engines.computed import rope_of
 from benchmarking.workloads.support.gguf_file import FILE_TYPES, TYPES, read_gguf
 from benchmarking.workloads.support.processing import HUB_FILES, has_processor
 
@@ -169,17 +170,6 @@ QUANTIZERS = (("xllamacpp", "xllamacpp.abi3.so"), ("llama_cpp", "lib/libggml-bas
 """Module, and the library in its folder that exports ggml_quantize_chunk."""
 
 
-def why_not_gguf(workload: Workload) -> str | None:
-    """None, or why a model cannot be converted to GGUF."""
-    config = workload.config
-    kind = _rope(config).get("rope_type", "default")
-    if kind not in ("default", "llama3"):
-        return f"cannot convert {workload.model_id} to GGUF: position scaling {kind!r} is not supported"
-    if str(config.get("model_type")) not in ARCHITECTURES:
-        return f"cannot convert model type {config.get('model_type')} to GGUF; supported: {', '.join(ARCHITECTURES)}"
-    return None
-
-
 def gguf_build(workload: Workload, type_name: str, vocabulary: Vocabulary = "rwkv") -> tuple[BuildKey, Make]:
     """The key of a model's GGUF file of a type ("F16", "Q4_K_M"), and what makes it."""
     library = "xllamacpp" if version_of("xllamacpp") is not None else "llama-cpp-python"
@@ -192,8 +182,6 @@ def gguf_build(workload: Workload, type_name: str, vocabulary: Vocabulary = "rwk
     }
 
     def make(folder: Path) -> Mapping[str, Json]:
-        if (problem := why_not_gguf(workload)) is not None:
-            raise UnsupportedError(problem)
         write_gguf(workload, torch_model(workload), type_name, folder / GGUF_FILE, vocabulary)
         header = read_gguf(folder / GGUF_FILE)
         return {"type": type_name, "file": GGUF_FILE, "weights_bytes": header.weights_bytes}
@@ -215,7 +203,7 @@ def write_gguf(workload: Workload, model: Any, type_name: str, path: Path, vocab
     writer = gguf.GGUFWriter(path, architecture)
     layers, heads = int(config.num_hidden_layers), int(config.num_attention_heads)
     head = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    rope, size = _rope(config.to_dict()), vocabulary_size(workload)
+    rope, size = rope_of(config.to_dict()), vocabulary_size(workload)
     writer.add_name("made from the weights")  # llama.cpp looks tokens up by names such as "phi-3"
     writer.add_context_length(int(config.max_position_embeddings))
     writer.add_embedding_length(int(config.hidden_size))
@@ -269,15 +257,6 @@ def write_gguf(workload: Workload, model: Any, type_name: str, path: Path, vocab
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of the rotary embedding, as in transformers 5 or 4; empty for a model without one."""
-    parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    theta = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
-    partial = config.get("partial_rotary_factor")
-    share = {} if partial is None else {"partial_rotary_factor": partial}
-    return {**theta, **share, **parameters}
 
 
 def _llama_cpp_layout(config: Any, name: str, array: np.ndarray) -> np.ndarray:
