@@ -60,7 +60,7 @@ from statistics import fmean, geometric_mean, median
 from typing import Any, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Metric
+from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, MS_PER_S, Metric
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Result
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
@@ -225,7 +225,8 @@ MAX_Q = 0.004
 CONFIDENCE = 0.95
 POWER = 0.8
 CLOCK_UNITS = ("ms", "s")
-"""Units of values that a clock measured; others, such as memory, may be exact."""
+"""Units of values that a clock measured, as the time of an item is, which a rate of calls states; others, such as
+memory, may be exact."""
 MIN_LAUNCHES = 3
 """Minimum launches of a session, so that one disturbed launch cannot become the session's value."""
 SMALL = f"the change is significant, but may be smaller than {MIN_CHANGE:.0%}"
@@ -364,8 +365,10 @@ def _judgement(pair: Pair, metric: Metric) -> Judgement:
     else:
         difference, scope = fmean(after) - fmean(before), "between sessions"
         error, degrees = _session_error(pair, pair.scatter)
-    if metric.unit in CLOCK_UNITS:  # half a step is missing from all values of a side alike
-        steps = [resolution(side, [*sides[0], *sides[1]]) for side in sides]
+    is_rate = metric.source == "samples" and metric.statistic == "rate"
+    if metric.unit in CLOCK_UNITS or is_rate:  # half a step is missing from all values of a side alike
+        timed = [[MS_PER_S / value for value in side] for side in sides] if is_rate else sides
+        steps = [resolution(side, [*timed[0], *timed[1]]) for side in timed]
         error = math.hypot(error, math.sqrt(math.fsum(step**2 / 12 for step in steps)))
     if error == 0:  # without any variation the change is exact
         p_value = 1.0 if difference == 0 else 0.0

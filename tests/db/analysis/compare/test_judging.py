@@ -162,6 +162,8 @@ def test_identical_values_of_a_clock_have_an_interval_of_its_resolution():
     assert (judged.verdict, judged.low < 0.1 < judged.high) == ("not judged", True)
     same = in_turns((10.0,) * 8, (10.0,) * 8)
     assert (same.verdict, same.change, same.low < 0 < same.high) == ("equivalent", 0.0, True)
+    rate = in_turns((1000 / 10,) * 8, (1000 / 11,) * 8, JUDGED["throughput_samples_per_sec"])
+    assert (rate.verdict, rate.low < 1 / 1.1 - 1 < rate.high) == ("not judged", True)
     memory = in_turns((10.0,) * 8, (11.0,) * 8, JUDGED["memory_peak_rss_infer_mb"])
     assert (memory.verdict, memory.low, memory.high) == ("more", pytest.approx(0.1), pytest.approx(0.1))
 
