@@ -12,15 +12,17 @@ the answer (exactly so for the latency of M/M/1). Some requests may be outside a
 than the limit: a floor, above which the logit of the other requests' share is nearly linear. The three parameters, the
 answer (where the share is that of the limit), the slope and the floor, get a posterior distribution on a grid. Requests
 outside the limits come in clusters, the busy periods of a queue, so each look counts for as many independent requests
-as batch means of the requests show (a quasi-likelihood); those of the floor are independent. Looks far from the answer
-weigh less, since the line is not straight over long distances. Of a look with more than `MOST_ODDS` outside, only
-that counts: beyond, a queue has no steady state.
+as batch means of the requests show (a quasi-likelihood); those of the floor are independent. Requests that failed are
+counted apart, so where as many fail at all rates, each alone, the posterior is of the others, with the rest of the
+share. Looks far from the answer weigh less, since the line is not straight over long distances. Of a look with more
+than `MOST_ODDS` outside, only that counts: beyond, a queue has no steady state.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
@@ -45,6 +47,9 @@ Student's t distribution with 3 degrees of freedom. Queues near 70 % load have 5
 LEAST_SLOPE, MOST_SLOPE = 0.2, 64.0
 FLOORS = (0.0, 0.25, 0.5, 0.75)
 """Requests that are outside the limits at any rate, as a share of those that may be: equally likely before any look."""
+MOST_FAILED, BY_CHANCE = 0.95, 2.5
+"""The share of requests that failed, of those that may be outside, below which they are a floor of a known height; and
+the standard errors by which the scatter of their numbers over rates and times may exceed that of chance."""
 NEAR, NEAR_RATE = 1.5, 0.35
 """Distance of a look from the answer at which it has half its weight, in units of the logit and relative to the answer.
 The smaller one counts: an unknown slope might be too steep."""
@@ -79,6 +84,11 @@ class Look:
     spread: tuple[float, ...]
     """Variance of the number outside the limits in a batch, times the number of batches, for each of `BATCHES`: it is
     `outside` for independent requests."""
+    failed: int = 0
+    failed_spread: tuple[float, ...] = ()
+    """The same of the requests that failed."""
+    slow_spread: tuple[float, ...] = ()
+    """And of those outside that did not."""
 
 
 def most_outside(allowed: float) -> float:
@@ -94,13 +104,49 @@ def look_of(launches: Sequence[Requests], rate: float, allowed: float, *, is_uns
     count = sum(outside)
     if is_unstable:
         count = max(count, math.ceil(most_outside(allowed) * len(outside) - 1e-9))
+    failed = [error is not None for launch in launches for error in launch.error]
+    slow = [is_outside and not error for is_outside, error in zip(outside, failed, strict=True)]
+    return Look(
+        rate=realised(launches, rate),
+        requests=len(outside),
+        outside=count,
+        spread=_spread(outside),
+        failed=sum(failed),
+        failed_spread=_spread(failed),
+        slow_spread=_spread(slow),
+    )
+
+
+def _spread(outside: Sequence[bool]) -> tuple[float, ...]:
     spread = []
     for batches in BATCHES:
         edges = [round(place * len(outside) / batches) for place in range(batches + 1)]
         sums = [sum(outside[start:end]) for start, end in pairwise(edges)]
         mean = sum(sums) / batches
         spread.append(sum((one - mean) ** 2 for one in sums) * batches / (batches - 1))
-    return Look(rate=realised(launches, rate), requests=len(outside), outside=count, spread=tuple(spread))
+    return tuple(spread)
+
+
+def _without_failures(looks: Sequence[Look], allowed: float) -> tuple[Sequence[Look], float, float]:
+    """The looks at the requests that did not fail, the share of them that may be outside the limits, and the standard
+    error of its logit: where as many fail at all rates and times, by chance, and fewer than may. Else the given."""
+    near = [look for look in looks if look.outside <= most_outside(allowed) * look.requests]
+    failed, total = sum(look.failed for look in near), sum(look.requests for look in near)
+    share, freedom = failed / max(total, 1), len(near) - 1
+    if not freedom or not 0 < share < MOST_FAILED * allowed:
+        return looks, allowed, 0.0
+    scatter = sum((look.failed - look.requests * share) ** 2 / (look.requests * share) for look in near)
+    if scatter > freedom + BY_CHANCE * math.sqrt(2 * freedom):
+        return looks, allowed, 0.0
+    for batches, spread in zip(BATCHES, zip(*(look.failed_spread for look in near), strict=True), strict=False):
+        if sum(spread) > failed * (1 + BY_CHANCE * math.sqrt(2 / (len(near) * (batches - 1)))):
+            return looks, allowed, 0.0  # they come in bursts
+    answered = [
+        replace(look, requests=look.requests - look.failed, outside=look.outside - look.failed, spread=look.slow_spread)
+        for look in looks
+        if look.failed < look.requests
+    ]
+    return answered, (allowed - share) / (1 - share), math.sqrt(failed) / total / (allowed - share)
 
 
 def realised(launches: Sequence[Requests], rate: float) -> float:
@@ -126,6 +172,7 @@ class Posterior:
     """Independent requests outside the limits in the looks, each by its weight."""
 
     def __init__(self, looks: Sequence[Look], lowest: float, highest: float, allowed: float) -> None:
+        looks, allowed, error = _without_failures(looks, allowed)
         self._logs = np.linspace(math.log(lowest) - BEYOND, math.log(highest) + BEYOND, RATES)
         slopes = np.geomspace(LEAST_SLOPE, MOST_SLOPE, SLOPES)
         prior = -2 * np.log1p((np.log(slopes / SLOPE) / SLOPE_SPREAD) ** 2 / 3)
@@ -152,13 +199,13 @@ class Posterior:
             mass = np.exp(evidence - evidence.max())
             mass /= mass.sum()
             self.clusters = float(mass.sum(axis=(1, 2)) @ (waiting / dispersion))
-            # The weights of the model's error on the grid of answers.
-            step = self._logs[1] - self._logs[0]
-            reach = math.ceil(3 * MODEL_ERROR / step)
-            weights = np.exp(-((np.arange(-reach, reach + 1) * step / MODEL_ERROR) ** 2) / 2)
+            self.slope = math.exp(float((mass.sum(axis=2) * at_answer).sum()))
+            # The weights of the model's error, and of the failures', on the grid of answers.
+            step, scale = self._logs[1] - self._logs[0], math.hypot(MODEL_ERROR, error / self.slope)
+            reach = min(math.ceil(3 * scale / step), RATES // 2 - 1)
+            weights = np.exp(-((np.arange(-reach, reach + 1) * step / scale) ** 2) / 2)
             model_error: Floats = weights / weights.sum()
             self._below = np.cumsum(np.convolve(mass.sum(axis=(0, 1)), model_error, "same"))
-            self.slope = math.exp(float((mass.sum(axis=2) * at_answer).sum()))
             far = np.abs(rates / self.quantile(0.5) - 1)
             weight = 1 / (1 + np.minimum(far * self.slope / NEAR, far / NEAR_RATE) ** 2)
 

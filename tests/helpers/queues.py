@@ -314,10 +314,22 @@ def joining(chance: np.random.Generator, starts: Floats) -> Floats:
     return np.array(ends)
 
 
+def failing(share: float) -> Serve:
+    """An exponential server of which this share of the requests fails, at any rate and each alone."""
+
+    def serve(chance: np.random.Generator, starts: Floats) -> Floats:
+        ends = exponential(chance, starts)
+        return np.where(chance.random(len(starts)) < share, np.nan, ends)
+
+    return serve
+
+
 REFUSING: Mapping[str, Serve] = {
     "token bucket, 429": token_bucket,
     "queue of 12, 503": short_queue,
     "failures in bursts, 503": failing_in_bursts,
+    "0.5 % fail": failing(0.005),
+    "0.8 % fail": failing(0.008),
 }
 QUEUES: Mapping[str, Serve] = {
     "M/D/1": deterministic,

@@ -49,6 +49,8 @@ SEARCHES: Sequence[tuple[str, str, float, Traffic]] = (
     ("token bucket, 429", "token bucket, 429", 300, TRAFFIC),
     ("queue of 12, 503", "queue of 12, 503", 400, TRAFFIC),
     (FAILING, FAILING, 400, TRAFFIC),
+    ("0.5 % fail", "0.5 % fail", 300, TRAFFIC),
+    ("0.8 % fail", "0.8 % fail", 300, TRAFFIC),
     ("two hosts in turns", "two hosts in turns", 600, TRAFFIC),
     ("boost until hot", "boost until hot", 300, TRAFFIC),
     ("M/G/1 Pareto 2.5", "M/G/1 Pareto 2.5", 500, TRAFFIC),

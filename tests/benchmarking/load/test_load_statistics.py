@@ -356,6 +356,25 @@ def test_requests_that_are_outside_at_any_rate_are_no_busy_periods_of_the_queue(
     assert found[40].clusters < found[1].clusters / 10
 
 
+def test_requests_that_fail_alone_at_any_rate_are_counted_apart_and_others_are_not():
+    """0.8 % fail, by chance more here and fewer there; the queue has the rest of the 1 % that may be outside."""
+    truth, looks = 30.0, []
+    for place, rate in enumerate((8.0, 16.0, 22.0, 25.0, 27.0, 28.0, 29.0, 31.0, 32.0, 34.0, 40.0)):
+        requests = round(120 * rate)
+        failed = round(0.008 * requests + (2, -3, 1)[place % 3])
+        slow = round(0.002 * math.exp(9 * (rate / truth - 1)) * requests)
+        spread = {"spread": (failed + 10 * slow,) * 2, "slow_spread": (10 * slow,) * 2}
+        looks.append(Look(rate=rate, requests=requests, outside=failed + slow, failed=failed, **spread))
+    known = Posterior(looks, 1.0, 64.0, 0.01)
+    assert known.quantile(0.5) == pytest.approx(truth, rel=0.05)
+    assert known.quantile(0.025) < truth < known.quantile(0.975)
+    unknown = Posterior([replace(one, failed=0) for one in looks], 1.0, 64.0, 0.01)
+    assert known.slope > 2.5 * unknown.slope, "that of the queue"
+    # A server that refuses what it cannot do in time: the failures depend on the rate.
+    refused = Posterior([replace(one, failed=one.outside) for one in looks], 1.0, 64.0, 0.01)
+    assert (refused.quantile(0.5), refused.slope) == (unknown.quantile(0.5), unknown.slope)
+
+
 def test_a_server_that_was_slow_at_first_is_judged_by_what_came_after():
     marked, said = [], []
     for load in (0.9, 1.2):
