@@ -191,12 +191,29 @@ def three_values(rng: Random, series: int, nights: int) -> Floats:
     return np.asarray(rng.choice([-0.05, 0.0, 0.05], p=[0.1, 0.8, 0.1], size=(series, nights)), dtype=np.float64)
 
 
-def two_a_night(rng: Random, series: int, nights: int) -> History:
-    """Two runs an hour apart every night, which share what the night does to each series."""
-    of_night = rng.normal(0.0, 0.02, (series, nights))[:, [place // 2 for place in range(nights)]]
-    first, fresh = (of_night + rng.normal(0.0, 0.005, (series, nights)) for _ in "ab")
-    times = [MONDAY + timedelta(days=place // 2, hours=place % 2) for place in range(nights)]
-    return History(sessions=first, fresh=fresh, times=times)
+def several_a_night(runs: int, own: float) -> Noise:
+    """Runs an hour apart every night, which share what the night does to each series (2 %)."""
+
+    def noise(rng: Random, series: int, nights: int) -> History:
+        of_night = rng.normal(0.0, 0.02, (series, nights))[:, [place // runs for place in range(nights)]]
+        first, fresh = (of_night + rng.normal(0.0, own, (series, nights)) for _ in "ab")
+        times = [MONDAY + timedelta(days=place // runs, hours=place % runs) for place in range(nights)]
+        return History(sessions=first, fresh=fresh, times=times)
+
+    return noise
+
+
+def moving_share(rng: Random, series: int, nights: int) -> History:
+    """Two modes 5 % apart; the share of the slow one swings between 2 and 60 % in 94 nights, for each series in times
+    of its own."""
+    import numpy as np
+
+    share = 0.1 + 0.5 * np.sin(np.arange(nights) / 15 + rng.uniform(0, 2 * math.pi, (series, 1)))
+    first, fresh = (
+        rng.normal(0.0, 0.005, (series, nights)) + 0.05 * (rng.random((series, nights)) < np.maximum(share, 0.02))
+        for _ in "ab"
+    )
+    return History(sessions=first, fresh=fresh, times=_nights(nights))
 
 
 def monthly(rng: Random, series: int, nights: int) -> History:
@@ -418,7 +435,11 @@ OTHERS: Mapping[str, Noise] = {
     "log-normal, 1 session in 20 8 % slower": independent(lognormal),
     "two levels 4 % apart that return": levels_that_return,
     "3 values 5 % apart": independent(three_values),
-    "two runs a night": two_a_night,
+    "two runs a night": several_a_night(2, 0.005),
+    "three runs a night, their sd 0.3 %": several_a_night(3, 0.003),
+    "three runs a night, their sd 1 %": several_a_night(3, 0.01),
+    "five runs a night, their sd 0.3 %": several_a_night(5, 0.003),
+    "two modes 5 % apart, the share of the slow one moves": moving_share,
     "first two nights of a month 5 % slower": monthly,
     "heavy tail (t2), scale 1 %": independent(lambda rng, series, nights: 0.01 * rng.standard_t(2, (series, nights))),
     "0.3 % slower a night until a reboot": reboots,

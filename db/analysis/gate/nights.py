@@ -35,7 +35,7 @@ from statistics import NormalDist
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
-from benchmarking.core.verdicts.judging import resolution
+from benchmarking.core.verdicts.judging import SITTING, resolution
 from benchmarking.core.verdicts.words import MIN_CHANGE
 from db.analysis.history.detector import Trend, find_trend, has_begun_to_move
 
@@ -155,7 +155,7 @@ def outlooks(
     rounding = np.array([[resolution(each, each) / math.sqrt(12)] for each in measured])
     name, levels, scores, scales = _scores(values, times, together, rounding)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
-    nights_of = _nights_of(scores[0], times)
+    nights_of = _nights_of(values, times)
     worst, best = np.fmax.reduce(scores), np.fmax.reduce([-score for score in scores])
     missing = min(_nights_missing(times)[-1], LONGEST_GAP * len(times)) if name in SMOOTHING_NAMES else 0
     same_wave = SAME_WAVE if name in SMOOTHING_NAMES and (is_confirmation or missing) else 1.0
@@ -335,7 +335,8 @@ def _best_predictor(values: Floats, times: Sequence[datetime | None]) -> tuple[s
 
 def _alike(times: Sequence[datetime | None]) -> Mapping[str, Floats]:
     """How much each night (row) tells about each night (column), from 0 to 1, by weekday and by hour of the day;
-    without those in which the nights do not differ."""
+    without those in which the nights do not differ. Sessions of the same day, or the same sitting, tell nothing of
+    either: they share what the day does."""
     known = [time for time in times if time is not None]
     if len(known) < len(times):
         return {}
@@ -343,9 +344,11 @@ def _alike(times: Sequence[datetime | None]) -> Mapping[str, Floats]:
     hours = np.array([time.hour + time.minute / 60 for time in known])
     apart = np.abs(hours[:, None] - hours[None, :])
     by_hour = np.clip(1 - np.minimum(apart, 24 - apart) / HOURS_ALIKE, 0.0, 1.0)
-    found = {"weekday": (days[:, None] == days[None, :]).astype(np.float64), "hour": by_hour}
-    for weights in found.values():
-        np.fill_diagonal(weights, 0.0)
+    dates = np.array([time.toordinal() for time in known])
+    starts = np.array([(time - known[0]).total_seconds() for time in known])
+    by_weekday = (days[:, None] == days[None, :]) & (dates[:, None] != dates[None, :])
+    is_apart = np.abs(starts[:, None] - starts[None, :]) > SITTING.total_seconds()
+    found = {"weekday": by_weekday.astype(np.float64), "hour": by_hour * is_apart}
     differ = {"weekday": len(set(days.tolist())) > 1, "hour": bool((by_hour[0, 1:] < 1 / 2).any())}
     return {name: weights for name, weights in found.items() if differ[name]}
 
@@ -476,7 +479,8 @@ def _has_noisy_times(deviations: Floats) -> bool:
 
 
 def _are_alike(products: Floats) -> bool:
-    """Whether neighbouring nights correlate beyond chance, by the products of their sizes, a row per series."""
+    """Whether neighbouring nights are alike beyond chance, by the products of their sizes or what else is 0 on average
+    if they are not, a row per series."""
     by_night = products.sum(axis=0)  # series share their nights, so nights are what is independent
     errors = (math.sqrt(float((products**2).sum())), float(by_night.std(ddof=1)) * math.sqrt(by_night.size))
     return float(by_night.sum()) > NOISY_TIMES * max(errors)
@@ -537,20 +541,21 @@ def _inverse_trigamma(y: float) -> float:
     return low
 
 
-def _nights_of(scores: Floats, times: Sequence[datetime | None]) -> list[int]:
-    """The number of each session's night: sessions much closer in time than others are of one, if neighbours in a night
-    are alike beyond chance. Else, where times are unknown, and where fewer than two nights before the newest would
-    remain, which say nothing of how much nights vary, each session is a night of its own."""
+def _nights_of(values: Floats, times: Sequence[datetime | None]) -> list[int]:
+    """The number of each session's night: sessions much closer in time than others are of one, if the steps between
+    neighbours in a night are smaller than others beyond chance. Else, where times are unknown, and where fewer than two
+    nights before the newest would remain, which say nothing of how much nights vary, each session is a night of its
+    own."""
     known, alone = [time for time in times if time is not None], [*range(len(times))]
     if len(known) < len(times):
         return alone
     steps = np.array([(after - before).total_seconds() for before, after in pairwise(known)])
     is_same = steps <= SAME_NIGHT * steps[:-1].mean() if len(steps) > 1 else np.zeros(len(steps), bool)
-    products = np.nan_to_num(scores[:, 1:] * scores[:, :-1])[:, :-1][:, is_same[:-1]]
-    if is_same.all() or products.shape[1] < 2:
+    if is_same.all() or is_same[:-1].sum() < 2:
         return alone
+    closeness = -_ranks_by_size(np.diff(values[:, :-1]))[:, is_same[:-1]]
     nights = [0, *np.cumsum(~is_same).tolist()]
-    return nights if _are_alike(products) and nights[-1] >= LEAST_NIGHTS else alone
+    return nights if _are_alike(closeness) and nights[-1] >= LEAST_NIGHTS else alone
 
 
 def _of_nights(scores: Floats, nights: Sequence[int]) -> list[float]:

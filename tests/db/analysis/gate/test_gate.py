@@ -14,7 +14,7 @@ import pytest
 from benchmarking.core.metrics import JUDGED
 from db.analysis.gate.gate import PARAMETERS, Case, Judgement, judge_all, without_open_alarms
 from db.analysis.gate.nights import Night, Series, outlooks
-from tests.helpers.gate_replay import MONDAY, PROMISED, found, leak, normal, replay
+from tests.helpers.gate_replay import MONDAY, PROMISED, found, leak, normal, replay, several_a_night
 
 LATENCY = JUDGED["latency_median_ms"]
 THROUGHPUT = JUDGED["throughput_tokens_per_sec"]
@@ -276,6 +276,15 @@ def test_runs_of_one_night_count_as_one_if_they_are_alike():
     alike = np.exp(drawn[:, [place // 2 for place in range(21)]])
     assert min(a / b for a, b in zip(highest(alike, 1), highest(alike, 12), strict=True)) > 1.05
     assert highest(np.exp(drawn), 1) == pytest.approx(highest(np.exp(drawn), 12))
+
+
+@pytest.mark.parametrize("own", [0.003, 0.01])
+def test_the_first_of_several_runs_of_a_night_is_no_alarm_since_nights_vary(own):
+    """A fifth of the nights was one, and half of those were confirmed: the runs of a night looked like a pattern of its
+    weekday, and runs that vary themselves did not count as one night."""
+    rates = replay(several_a_night(3, own), histories=15, seed=9, series=8, first=10, nights=20)
+    assert rates.alarms <= 0.12
+    assert rates.confirmed <= 0.01
 
 
 def test_runs_of_only_two_nights_count_one_by_one():
