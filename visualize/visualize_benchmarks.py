@@ -343,8 +343,12 @@ def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
 
 
 def safe(part: str) -> str:
-    """A part of a file name: letters, digits and . _ = - are kept, "/" becomes "--", everything else "-"."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", part.replace("/", "--")).strip("._-") or "-"
+    """A part of a file name: Latin letters, digits and . _ = - are kept, "/" becomes "--", everything else "-"; names
+    in other letters get a digest, since they differ in nothing else."""
+    kept = re.sub(r"[^A-Za-z0-9._=-]+", "-", part.replace("/", "--")).strip("._-")
+    is_lossy = any(letter.isalnum() and not letter.isascii() for letter in part)
+    digest = [hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:8]] if is_lossy else []
+    return "-".join(filter(None, (kept, *digest))) or "-"
 
 
 def writable_folder(folder: Path) -> Path:

@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     from db.analysis.gate.alerts import excursions_of
     from db.analysis.gate.candidates import OF_AB
     from db.analysis.history.changes import refresh_changes
-    from db.analysis.history.histories import histories, results_without_history
+    from db.analysis.history.histories import histories, results_not_judged, results_without_history
     from db.values import plain
 
     if arguments.update:
@@ -78,6 +78,7 @@ def main(argv: Sequence[str]) -> int:
         changed = {change.first_changed.result_id for history in series for change in history.change_points}
         excursions = excursions_of(warehouse, selection, metric, changed)
         without_history = results_without_history(warehouse, selection, metric)
+        not_judged = 0 if series else results_not_judged(warehouse, selection, metric)
         runs = sorted({point.run_id for history in listed for point in history.points})
         (of_ab,) = warehouse.query(SIDES.format(condition=OF_AB), [runs]).dicts()
     if arguments.json:
@@ -128,7 +129,10 @@ def main(argv: Sequence[str]) -> int:
         note(f"{NAME}: series without a history: {excluded_results_text(without_history, metric)}")
     if not series:
         why = unstored_in(arguments, arguments.selection)
-        note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}{why}")
+        from db.analysis.history.history_text import value_text
+
+        what = value_text(metric) if not_judged else metric.column
+        note(f"{NAME}: no series has {what} in {arguments.selection or 'this database'}{why}")
         return EXIT_NOT_ENOUGH_DATA
     count, what = (len(changing), " with a change") if arguments.only_changes else (count, "")
     if count > len(listed):

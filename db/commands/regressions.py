@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     from db.analysis.gate.alerts import OPEN, list_alerts, with_recovery
     from db.analysis.gate.gate import DETECTOR
     from db.analysis.history.changes import refresh_changes, regressions
-    from db.analysis.history.histories import LEAST_RUNS, series_too_short, worse_trends
+    from db.analysis.history.histories import LEAST_RUNS, results_not_judged, series_too_short, worse_trends
     from db.connection import UnwritableError
     from db.file_copy import copy_unlocked
     from db.warehouse import COPY_FOLDER, Warehouse
@@ -99,6 +99,7 @@ def main(argv: Sequence[str]) -> int:
         ]
         raised = with_recovery(warehouse, raised)
         too_short = {metric.column: series_too_short(warehouse, selection, metric) for metric in metrics}
+        not_judged = {metric: results_not_judged(warehouse, selection, metric) for metric in metrics}
     when = "".join(f" {word} {date}" for word, date in given.items())
     if arguments.json:
         print_json([*map(_json, found), *map(_trend_json, trends)])
@@ -126,6 +127,11 @@ def main(argv: Sequence[str]) -> int:
             print(regressions_markdown(found, f"Regressions of {', '.join(arguments.metric)}{when}", trends))
         else:
             print(regressions_text(found, trends, stdout_page()))
+    from db.analysis.history.history_text import value_text
+
+    for metric, count in not_judged.items():
+        if count:
+            note(f"{NAME}: not judged: {counted(count, 'result')} without {value_text(metric)}")
     return EXIT_OK
 
 

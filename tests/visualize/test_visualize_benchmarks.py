@@ -377,7 +377,8 @@ def picture(*name_parts, apart=()):
         ("../../etc/passwd", "etc--passwd"),
         ("Intel(R) Xeon(R) @ 2.20GHz", "Intel-R-Xeon-R-2.20GHz"),
         ("...", "-"),
-        ("模型", "-"),
+        ("模型甲", "b006bbb3"),
+        ("org/模型甲-7b", "org----7b-c76fa0fe"),
     ],
 )
 def test_parts_of_file_names_are_safe(part, name):

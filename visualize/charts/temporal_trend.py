@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
-from benchmarking.core.text import distinct_names
+from benchmarking.core.text import counted, distinct_names
 from db.values import percent_change
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
@@ -45,6 +46,12 @@ FROM all_results r
 JOIN {places} USING (hardware_id)
 WHERE r.series_id IN ({series}) AND r.status = 'ok' AND value IS NOT NULL AND ({condition})
 ORDER BY r.series_id, r.history_time, r.started_at, r.result_id
+"""
+NOT_MEASURED = """
+SELECT r.series_id, CASE WHEN r.status = 'ok' THEN 'without a value' ELSE r.status END AS why, count(*) AS results
+FROM all_results r
+WHERE r.series_id IN ({series}) AND (r.status <> 'ok' OR {value} IS NULL) AND ({condition})
+GROUP BY ALL ORDER BY ALL
 """
 APART = ("runtime_mode", "num_threads", "cpu_list", "hardware_id", "task", "weights", "model_revision", "config_hash")
 """Columns that tell series of the same device, runtime, precision and point apart."""
@@ -130,9 +137,19 @@ class TemporalTrend(ChartPlugin):
             **dict.fromkeys(("segment", "level", "change", "change_state", "since", "trend")),
         }
         notes = _notes(warehouse, rows)
+        sql = NOT_MEASURED.format(series=series, condition=selected.condition, value=judged_value(metric))
+        missing: dict[str, dict[str, int]] = {}
+        for row in warehouse.query(sql, [*ids, *selected.values]).dicts():
+            missing.setdefault(row["series_id"], {})[row["why"]] = row["results"]
         return [
             drawable(
-                {**row, **levels.get(row["result_id"], nothing), "notes": notes[row["result_id"]], "metric": metric}
+                {
+                    **row,
+                    **levels.get(row["result_id"], nothing),
+                    "notes": notes[row["result_id"]],
+                    "metric": metric,
+                    "not_measured": missing.get(row["series_id"], {}),
+                }
             )
             for row in rows
         ]
@@ -211,15 +228,15 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     left_out = (
         f"Left out: {rest} of {len(series)} series; series with changes come first. Narrow the selection to see more."
     )
-    found = [trend for rows in shown if (trend := _trend(rows)) is not None]
-    of = "" if len(shown) == 1 else f" in {len(found)} of {len(shown)} series"
+    found = [trend for rows in series if (trend := _trend(rows)) is not None]
+    of = "" if len(series) == 1 else f" in {len(found)} of {len(series)} series"
     steps = ", ".join(f"{trend.per_run:+.2%} a run over {trend.runs} runs" for trend in found[:MOST_TRENDS])
     slow = f"Slow trend{of}, for which no single run is to blame: {steps}." if found else None
     # The last confirmed change of a single series, or how many of several series changed.
     heading = f"{words.metric_name(drawn[0]['metric'])} over time"
     name = heading[0].lower() + heading[1:].removesuffix(" over time")
     confirmed = [row for row in drawn if row["change"] is not None and row["change_state"] == "confirmed"]
-    moved = sum(any(row["change_state"] == "confirmed" for row in rows) for rows in shown)
+    moved = sum(any(row["change_state"] == "confirmed" for row in rows) for rows in series)
     title = f"{heading}: {key['model_id']}"
     if len(shown) == 1 and confirmed:
         last = confirmed[-1]
@@ -230,14 +247,14 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
         verb = "rises" if trend.change > 0 else "falls"
         title = f"{key['model_id']}: {name} {verb} slowly, by {abs(trend.change):.1%} over {trend.runs} runs"
     elif len(shown) > 1 and moved:
-        title = f"{key['model_id']}: {name} changed in {moved} of {len(shown)} series"
+        title = f"{key['model_id']}: {name} changed in {moved} of {len(series)} series"
     return Figure(
         title=title,
         subtitle=words.subtitle(title, heading, ORDER),
         source=f"Marks: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else "",
         notes=words.sentences(
             [SEGMENTS if changed else _unchanged(shown), slow, words.interval(drawn, "Vertical lines")],
-            [words.doubts(drawn), left_out if rest else None],
+            [words.doubts(drawn), _not_judged(drawn), _not_drawn(shown), left_out if rest else None],
         ),
         panels=panels,
         columns=columns,
@@ -262,10 +279,35 @@ def _unchanged(shown: Sequence[list[Row]]) -> str:
 
     short = sum(not any(row["is_searched"] for row in rows) for rows in shown)
     if not short:
-        return f"{UNCHANGED}."
+        among = " among the points that are judged" if any(map(_is_outside, chain(*shown))) else ""
+        return f"{UNCHANGED}{among}."
     if short == len(shown):
         return f"Too few runs to detect a change: {LEAST_RUNS} are needed."
     return f"{UNCHANGED}, but {short} of {len(shown)} series have fewer than the {LEAST_RUNS} runs needed."
+
+
+def _is_outside(row: Row) -> bool:
+    """Whether a point has a value that no change is searched in: relative to 0 or less, there is none."""
+    value, is_rate = row["value"], row["metric"].better == "higher"
+    return bool(value < 0 or (value == 0 and not is_rate))
+
+
+def _not_judged(drawn: Sequence[Row]) -> str | None:
+    """How many points have a value that is not judged; None without one."""
+    outside = sum(map(_is_outside, drawn))
+    if not outside:
+        return None
+    which = "below 0" if drawn[0]["metric"].better == "higher" else "not above 0"
+    return f"Not judged: {outside} of {counted(len(drawn), 'point')}, {which}."
+
+
+def _not_drawn(shown: Sequence[list[Row]]) -> str | None:
+    """How many results of the series shown failed or have no value; None without one."""
+    missing = Counter[str]()
+    for rows in shown:
+        missing.update(rows[0]["not_measured"])
+    found = ", ".join(f"{count} {why.replace('_', ' ')}" for why, count in missing.most_common())
+    return f"Not drawn: {found}." if found else None
 
 
 def _trend(rows: Sequence[Row]) -> Trend | None:

@@ -78,21 +78,14 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
     """One sentence per model and winner or lowest median, and one per reason without a winner."""
     won: dict[tuple[str, str, bool], list[str]] = {}
     undecided: dict[tuple[str, str], list[str]] = {}
-    unranked: Counter[str] = Counter()
+    unranked: dict[str, list[Counter[str]]] = {}  # why -> what is left out at each point
     for key, members in grouped(rows, (*MODEL, *POINT)):
         model, ranked = str(key["model_id"]), [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
-            kinds = words.counts(
-                str(row["status"])
-                if row["status"] != "ok"
-                else str(row["state"])
-                if row["state"] in ("invalid", "simulated")
-                else "without a latency"
-                for row in members
-                if not is_ranked(row)
-            )
-            why = "only one setup has a result to rank" if ranked else "no setup has a result to rank"
-            unranked[f"{why} ({kinds} left out)" if kinds else "only one setup was measured"] += 1
+            why = "only one setup was measured"
+            if left_out := [row for row in members if not is_ranked(row)]:
+                why = "only one setup has a result to rank" if ranked else "no setup has a result to rank"
+            unranked.setdefault(why, []).append(Counter(map(_why_unranked, left_out)))
             continue
         winner = _named(ranked)
         if winner is None:
@@ -107,8 +100,16 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
         yield visible(f"{model}: {setup} {verb} {first_few(leads, MOST_POINTS, '; ')}{ending}.")
     for (model, reason), points in undecided.items():
         yield visible(f"{model}: undecided at {first_few(points, MOST_POINTS, '; ')}: {reason}.")
-    for reason, count in unranked.items():
-        yield f"{counted(count, 'point')} cannot be ranked: {reason}."
+    for reason, of_points in unranked.items():
+        kinds = words.counts(sum(of_points, Counter()).elements())
+        left_out = f" ({kinds} left out)" if kinds else ""
+        yield f"{counted(len(of_points), 'point')} cannot be ranked: {reason}{left_out}."
+
+
+def _why_unranked(row: Row) -> str:
+    if row["status"] != "ok":
+        return str(row["status"])
+    return str(row["state"]) if row["state"] in ("invalid", "simulated") else "without a latency"
 
 
 def _named(ranked: Sequence[Row]) -> Row | None:

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.doubts import FIT
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HIGHEST_RATE
@@ -67,6 +68,10 @@ SELECT count(*) FILTER (WHERE fit < {LEAST_RUNS}) AS short, count(*) AS series F
     FROM all_results WHERE series_id IN (SELECT series_id FROM all_results WHERE {{condition}})
     GROUP BY series_id
 )
+"""
+NOT_JUDGED = f"""
+SELECT count(*) AS results FROM all_results
+WHERE status = 'ok' AND validity IN {FIT} AND {{value}} IS NOT NULL AND NOT {{value}} {{above}} 0 AND ({{condition}})
 """
 NEWEST_COLUMNS = (*SUBJECTS, "run_id", "runtime_mode", *SETTING_COLUMNS, HARDWARE, SIMULATED, *POINT_COLUMNS)
 POINTS = f"""
@@ -214,6 +219,20 @@ def worse_trends(
 def results_without_history(warehouse: Warehouse, selection: Selection, metric: Metric) -> int:
     """The number of selected results in series that have no history, because none of their results counts."""
     sql = UNFIT_SERIES.format(**of_metric(metric), condition=selection.condition)
+    (row,) = warehouse.query(sql, selection.values).dicts()
+    return int(row["results"])
+
+
+def series_with_history(warehouse: Warehouse, metric: Metric) -> int:
+    """The number of series with a history of the metric."""
+    sql = f"SELECT count(DISTINCT series_id) AS series FROM all_results WHERE {FIT_RESULTS}"
+    (row,) = warehouse.query(sql.format(**of_metric(metric))).dicts()
+    return int(row["series"])
+
+
+def results_not_judged(warehouse: Warehouse, selection: Selection, metric: Metric) -> int:
+    """The number of selected results whose value is too small for a history: 0, of which there is no share, or less."""
+    sql = NOT_JUDGED.format(**of_metric(metric), condition=selection.condition)
     (row,) = warehouse.query(sql, selection.values).dicts()
     return int(row["results"])
 

@@ -40,9 +40,14 @@ BARS_SHARE = 5
 """Maximum fraction of a terminal's width for the bars of a history, so that a row is never wrapped."""
 
 
+def value_text(metric: Metric) -> str:
+    """A value of the metric that is judged: "latency_median_ms above 0"."""
+    return f"{metric.column} {'of 0 or more' if metric.better == 'higher' else 'above 0'}"
+
+
 def excluded_results_text(count: int, metric: Metric) -> str:
     """Results that no history contains, with the reason."""
-    which = f"{metric.column} {'of 0 or more' if metric.better == 'higher' else 'above 0'}"
+    which = value_text(metric)
     calls = " (a percentile needs more calls than a median)" if PERCENTILE.search(metric.column) else ""
     if count == 1:
         return f"1 result that failed, is invalid or throttled, or has no {which}{calls}"

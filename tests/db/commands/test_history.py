@@ -3,11 +3,12 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from benchmarking.cli import main
-from benchmarking.core.metrics import JUDGED
+from benchmarking.core.metrics import CUSTOM_METRICS, JUDGED
 from db.warehouse import Warehouse
 
 QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
@@ -452,3 +453,16 @@ def test_a_second_regression_of_an_unchanged_commit_has_an_alert_of_its_own(
         assert main(["alert", "raise", "--db-path", path]) == 0
     capsys.readouterr()
     assert len(rows(path, "SELECT alert_id FROM alerts")) == 2
+
+
+def test_values_that_are_not_above_0_are_not_judged_and_said_so(empty_database, tmp_path, make_run, capsys):
+    """A count of errors of the user's has no share of 0, which is no "no series has it"."""
+    path, about = shutil.copy2(empty_database, tmp_path / "own.duckdb"), {"errs": {"unit": "", "better": "lower"}}
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    added = {"metrics": {**run.results[0].metrics, "errs": 0.0}, "extra": {CUSTOM_METRICS: about}}
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(replace(run, results=(replace(run.results[0], **added),)))
+    assert main(["regressions", "--metric", "errs", "--db-path", str(path)]) == 0
+    assert "not judged: 1 result without errs above 0" in capsys.readouterr().err
+    assert main(["history", "--metric", "errs", "--db-path", str(path)]) == 3
+    assert "no series has errs above 0 in this database" in capsys.readouterr().err

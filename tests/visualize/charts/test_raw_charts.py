@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from benchmarking.core.doubts import KINDS
+from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.records import Samples
 from visualize.drawing.figure import Figure, Line, Mark, NotDrawn, Panel
 from visualize.drawing.picture import picture
@@ -305,6 +306,35 @@ def test_user_notes_are_marked_and_explained(months, rows_of, shared_warehouse, 
     (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
     shared_warehouse.query("DELETE FROM annotations")
     assert see.says(picture(drawing), "Marks: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced.")
+
+
+def test_a_trend_says_which_points_are_not_judged_and_which_runs_are_not_drawn(months, alter, outcomes):
+    """A metric of the user's may be 0 or less, of which there is no share."""
+
+    def counting(number, run):
+        errors = 0.0 if number < 6 else 5.0
+        about = {CUSTOM_METRICS: {"errs": {"unit": "", "better": "lower"}}}
+        added = {"metrics": {**run.results[0].metrics, "errs": errors}, "extra": {**run.results[0].extra, **about}}
+        return alter.results(run, lambda result: replace(result, **added))
+
+    runs = [counting(number, run) for number, run in enumerate(months[:12])]
+    runs[3] = alter.results(runs[3], alter.failed)
+    (figure,) = outcomes("temporal_trend", *runs, metric="errs")
+    assert figure.notes[1].endswith("; not judged: 5 of 11 points, not above 0; not drawn: 1 failed.")
+    assert "no lasting change detected among the points that are judged" in figure.notes[0]
+
+
+def test_the_title_of_a_trend_counts_all_series(make_run, outcomes):
+    """Not only those that have a panel."""
+    times = [f"2026-03-{day:02}T12:00:00Z" for day in range(1, 13)]
+    sizes = tuple(2**power for power in range(8))
+    runs = [
+        make_run(batch_sizes=sizes, slowdown=1.5 if place > 5 else 1.0 + 0.001 * (place % 3), started_at=at)
+        for place, at in enumerate(times)
+    ]
+    (figure,) = outcomes("temporal_trend", *runs)
+    assert len(figure.panels) == 12
+    assert figure.title.endswith(" changed in 16 of 16 series")
 
 
 def test_runs_of_one_moment_are_no_trend(make_run, alter, outcomes):

@@ -195,6 +195,16 @@ def test_results_are_cards_on_a_phone(browser, server):
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] for box in boxes)
 
 
+def test_a_number_of_a_card_is_never_broken(browser, server):
+    """Its heading is: "26,66" with a 7 on the next line reads as another number."""
+    with opened(browser, server, viewport=PHONE) as page:
+        visit(page, "/hardware")
+        cell = page.locator(".cards-on-phone td.n:not(.nothing):not(.broad)").first
+        cell.evaluate("cell => { cell.textContent = '26,667.123'; cell.dataset.heading = 'tokens per second'; }")
+        lines = "cell => { const found = document.createRange(); found.selectNodeContents(cell);"
+        assert cell.evaluate(f"{lines} return found.getClientRects().length; }}") == 1
+
+
 def test_a_long_text_of_a_card_is_cut_off_after_three_lines_until_it_is_touched(browser, server):
     with opened(browser, server, viewport=PHONE) as page:
         visit(page, "/results")

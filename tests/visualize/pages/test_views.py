@@ -40,7 +40,7 @@ from visualize.pages.public_copy import public_copy
 from visualize.pages.result_rows import launches_of, noted_doubts
 from visualize.pages.site import LiveSite, NotFoundError, environment, render, views
 from visualize.pages.snapshot import Snapshots
-from visualize.pages.views import charts_page, console_page, profiles_page
+from visualize.pages.views import charts_page, console_page, profiles_page, trends_page
 from visualize.report.content import report_of
 
 pytestmark = pytest.mark.forked_children
@@ -336,8 +336,7 @@ def test_a_table_is_described_and_an_unknown_one_refused(data):
 
 def test_a_trend_has_its_change_levels_and_a_link_to_compare(data):
     page = page_of(data, "trends", selection="model=bert-base-uncased", only_changes="1")
-    assert page.count == 8
-    assert len(page.lines) == 4
+    assert (page.read, page.count, len(page.lines)) == (8, 4, 4)
     (chart,) = page.drawn.charts
     assert re.fullmatch(r"bert-base-uncased: latency per call rose by 20\.\d% on 2026-09-13", chart.title)
     (lines,) = [layer["data"]["values"] for layer in chart.specs[0]["layer"] if layer["mark"]["type"] == "line"]
@@ -707,6 +706,25 @@ def test_only_setups_of_one_workload_are_compared(tmp_path):
     assert [(text, is_shown) for text, _, is_shown in page.choices[1].options] == [
         (one, one == page.workload) for one in page.workloads
     ]
+
+
+def test_series_with_a_change_are_found_among_all(tmp_path, monkeypatch):
+    """However many come before them, and of how many series a page has some is said."""
+    monkeypatch.setattr(trends_page, "SERIES", 2)
+    days = [f"2026-03-{day:02}T12:00:00Z" for day in range(1, 15)]
+    facts = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        for model in "abcde":
+            slow = 1.5 if model == "d" else 1.0
+            runs = [
+                make_run(model_id=model, slowdown=slow if at > days[6] else 1.0, started_at=at, **facts) for at in days
+            ]
+            warehouse.ingest_all([Alter.renewed(run) for run in runs])
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        newest, changed = (page_of(found, "trends", **asked) for asked in ({}, {"only_changes": "1"}))
+    assert (len(newest.lines), newest.count) == (2, 5)
+    assert [line.name for line in changed.lines] == ["d"]
+    assert (changed.count, changed.read) == (1, 5)
 
 
 def test_speedups_are_over_the_chosen_baseline(data):

@@ -150,7 +150,7 @@ def test_setups_measured_by_different_commands_have_no_fastest(store, report):
         ),
         (
             each(make_run(runtime="onnxruntime", slowdown=0.5, **SMALL), validity="invalid"),
-            "2 points cannot be ranked: only one setup has a result to rank (1 invalid left out)",
+            "2 points cannot be ranked: only one setup has a result to rank (2 invalid left out)",
         ),
     ],
     ids=["too few launches", "noisy", "invalid"],

@@ -16,9 +16,16 @@ from benchmarking.core.text import counted
 from db.analysis.annotations import annotate, list_annotations
 from db.analysis.gate.alerts import TRIAGES, Triage, has_alert, list_alerts, raise_alerts, set_triage, with_recovery
 from db.analysis.history.changes import regressions, update_changes
-from db.analysis.history.histories import ChangePoint, History, HistoryPoint, histories
-from db.analysis.history.history_text import change_text, excluded_results_text, trend_text
-from db.analysis.selection import Selection, judged_metric
+from db.analysis.history.histories import (
+    ChangePoint,
+    History,
+    HistoryPoint,
+    histories,
+    results_not_judged,
+    series_with_history,
+)
+from db.analysis.history.history_text import change_text, excluded_results_text, trend_text, value_text
+from db.analysis.selection import EVERYTHING, Selection, judged_metric
 from db.values import percent_change
 from visualize.charts import temporal_trend
 from visualize.drawing import words
@@ -91,14 +98,21 @@ class TrendsParameters:
 def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
     """The page. Raises UsageError for an invalid selection or metric, NotFoundError for an unknown series."""
     metric = metric_of(data, parameters.metric)
-    found: Sequence[History] = ()
+    selection = EVERYTHING
     if parameters.selection is not None:
         selection = Selection.parse(parameters.selection).resolved(data.path)
+    found: Sequence[History] = ()
+    if parameters.only_changes:  # of all series, since any may have one
+        found, read = histories(data.warehouse, selection, metric)
+        found = [one for one in found if one.points and (one.change_points or one.trend)]
+        count, found = len(found), found[:SERIES]
+    elif parameters.selection is not None:
         found, count = histories(data.warehouse, selection, metric, limit=SERIES)
+        read = count
     else:
         found = newest_histories(data, metric, SERIES)
-        count = len(found)
-    shown = [one for one in found if one.points and (one.change_points or one.trend or not parameters.only_changes)]
+        count = read = series_with_history(data.warehouse, metric)
+    shown = [one for one in found if one.points]
     drawn = _drawn(data, shown, parameters, metric)
     models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
     options = [("newest", TrendsParameters())]
@@ -111,8 +125,10 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
             )
             for history in shown
         ],
-        count=count,  # of series with the metric, the first of which are read
-        read=len(found),
+        count=count,  # of series with the metric, or of those with a change, the first of which are shown
+        read=read,  # of series in which changes were searched
+        not_judged=0 if read else results_not_judged(data.warehouse, selection, metric),
+        judged=value_text(metric),
         drawn=None if drawn is None else _detail(data, drawn, shown, metric),
         choices=[alternatives("Series", "trends", options, TrendsParameters(selection=parameters.selection))],
         place=() if drawn is None else query_of(replace(parameters, series=drawn.series_id[:16])),
