@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from db.analysis.selection import Selection as Words
 
 NAME = "visualize_benchmarks"
+GLYPH = re.compile(r"Glyph (\d+) ")
+"""How matplotlib warns of a character that the font lacks."""
+MOST_LETTERS = 10
+"""Most of such characters that are named."""
 LONGEST_STEM = 180
 """File systems allow names of 255 bytes; the rest is for extensions."""
 DEFAULT_OUTPUT_DIR = "benchmark_visualizations"
@@ -92,12 +97,14 @@ def main(argv: Sequence[str]) -> int:
         ),
     ]
     missing: dict[str, list[NotDrawn]] = {}
+    not_in_font = set[str]()
 
     def pictured(name: str, drawings: Iterable[Figure | NotDrawn]) -> tuple[list[Path], list[NotDrawn]]:
         """The paths of the written image files, and what is not drawn. Each figure ends with its images."""
         pictures: list[Picture] = []
         reasons: list[NotDrawn] = []
-        with chosen(options.theme):
+        with chosen(options.theme), warnings.catch_warnings(record=True) as warned:
+            warnings.filterwarnings("always", GLYPH.pattern)
             for one in drawings:
                 if isinstance(one, NotDrawn):
                     reasons.append(one)
@@ -105,6 +112,12 @@ def main(argv: Sequence[str]) -> int:
                 figure = drawn(one)
                 images = tuple((kind, image(figure, kind)) for kind in FORMATS if kind in formats)
                 pictures.append(Picture(name_parts=one.name_parts, details=one.details, images=images))
+        for warning in warned:
+            found_glyph = GLYPH.match(str(warning.message))
+            if found_glyph is None:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            elif (letter := chr(int(found_glyph[1]))).isprintable():
+                not_in_font.add(letter)
         paths = write(name, pictures, folder)
         written.extend(map(str, paths))
         if not options.json:
@@ -134,6 +147,9 @@ def main(argv: Sequence[str]) -> int:
     without_data = [name for name, found in rows.items() if not found and name not in demanded]
     if without_data and not options.quiet:
         note(f"no data for {', '.join(without_data)}: see {NAME} --list")
+    if not_in_font and not options.quiet:
+        letters = f"{''.join(sorted(not_in_font)[:MOST_LETTERS])}{'...' if len(not_in_font) > MOST_LETTERS else ''}"
+        note(f"boxes in PNG and PDF, not in SVG: the font of pictures has no {one_line(letters)}")
     if options.json:
         print(json.dumps(written))
     for trouble in troubles:

@@ -100,6 +100,14 @@ def test_run_files_are_drawn_without_a_database(spool, draw, make_run):
     assert not list(Path().glob("*.duckdb"))
 
 
+def test_characters_that_the_font_of_pictures_lacks_are_said_once_in_words(database, draw, make_run):
+    code, out, err = draw(
+        "--db-path", database(make_run(model_id="模型")), "--charts", "latency_vs_batch_size", "--formats", "png"
+    )
+    assert (code, len(out)) == (0, 1)
+    assert err == ["boxes in PNG and PDF, not in SVG: the font of pictures has no 型模"]
+
+
 def test_the_environment_names_the_default_database(database, draw, make_run, monkeypatch):
     monkeypatch.setenv("BENCHMARK_DB_PATH", database(make_run()))
     code, out, _ = draw("--charts", "latency_vs_batch_size", "--formats", "png", "--output-dir", "elsewhere")

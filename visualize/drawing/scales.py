@@ -201,7 +201,13 @@ def time_axis(times: Sequence[float], title: str = "") -> Axis:
         form = "%m-%d" if step >= DAY_S else "%m-%d %H:%M" if last - first > DAY_S else "%H:%M"
         form = "%H:%M:%S" if step < 60 else form
         places = range(math.ceil(low / step), math.floor(high / step) + 1)
-        labels = tuple((float(place * step), _day(place * step, form)) for place in places)
+        labels = tuple(  # a new day is named
+            (
+                float(place * step),
+                _day(place * step, "%m-%d" if form == "%H:%M" and place * step % DAY_S == 0 else form),
+            )
+            for place in places
+        )
         if labels and form != "%H:%M:%S":  # the first tick says the year or the day
             labels = ((labels[0][0], _day(labels[0][0], "%Y-%m-%d" if step >= DAY_S else "%m-%d %H:%M")), *labels[1:])
     return Axis(title=title, low=low, high=high, ticks=labels, has_grid=False)

@@ -273,6 +273,11 @@ def test_the_times_of_a_trend_have_two_to_eight_labels(seconds):
     assert len({text for _, text in axis.ticks}) == len(axis.ticks)
 
 
+def test_a_new_day_is_named_among_times_of_day():
+    start = datetime(2026, 9, 1, 10, tzinfo=UTC).timestamp()
+    assert [text for _, text in time_axis([start, start + 86400]).ticks] == ["09-01 12:00", "18:00", "09-02", "06:00"]
+
+
 def test_trend_levels_and_changes_equal_those_of_the_history(months, rows_of):
     rows = rows_of("temporal_trend", *months)
     assert [row["segment"] for row in rows] == [0] * 12 + [1] * 3 + [None] + [1] * 8
