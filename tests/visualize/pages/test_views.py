@@ -698,7 +698,10 @@ def test_only_setups_of_one_workload_are_compared(tmp_path):
     with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
         page = page_of(found, "hardware")
         others = [page_of(found, "hardware", workload=one) for one in page.workloads if one != page.workload]
+        results = page_of(found, "results").grid
     assert page.workload == "fill-mask, random weights", "the one with most setups"
+    assert {"task", "revision", "configuration"} <= {one.text for one in results.headings}, "rows are told apart"
+    assert "weights" not in {one.text for one in results.headings}
     assert [row[0].text.split(" ")[0] for row in page.grid.rows] == ["onnxruntime", "eager"]
     assert [len(one.grid.rows) for one in others] == [1, 1, 1]
     assert [one.workload.rpartition(", ")[2].split(" ")[0] for one in others].count("configuration") >= 1

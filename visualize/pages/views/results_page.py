@@ -32,7 +32,7 @@ State = Literal["valid", "noisy", "throttled", "invalid", "failed", "skipped", "
 PAGE_ROWS = 50
 SUBJECT = (
     *("started_at", "model_id", "architecture_type", "device", "device_name", "hardware_id", "runtime", "runtime_mode"),
-    *("precision", "simulated", "extra"),
+    *("precision", "simulated", "extra", "task", "weights", "model_revision", "config_hash"),
 )
 """Columns of the setup. Only these and the columns of point and metrics are read, of about 150."""
 FILTERS = """
@@ -218,6 +218,10 @@ USUAL = (
 """The columns of the first screen: the numbers that people decide by."""
 
 
+WORKLOAD = {"task": "task", "weights": "weights", "revision": "model_revision", "configuration": "config_hash"}
+"""Columns of what a model computes, which are shown where results of one model differ in them -> where it is stored."""
+
+
 def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
     """The columns that people decide by and that have values, with a measure of quality and the custom metrics that
     every runtime among the calls has; those of load tests are on their pages."""
@@ -232,6 +236,9 @@ def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
     usual = [*USUAL[:-1], *quality, *own, USUAL[-1]]
     if len({row["device"] for row in rows}) < len({(row["device"], row["hardware_id"]) for row in rows}):
         usual.insert(usual.index("device") + 1, "hardware")
+    for name, column in reversed(WORKLOAD.items()):  # a model of one name may have several
+        if len({row["model_id"] for row in rows}) < len({(row["model_id"], row[column]) for row in rows}):
+            usual.insert(usual.index("model") + 1, name)
     return tuple(name for name in usual if name in SUBJECTS or any(known[name].has(row) for row in rows))
 
 
@@ -239,6 +246,15 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
     """All columns by name."""
     subjects = {
         "model": Column(heading="model", cell=_model, order=("model_id",)),
+        "task": Column(heading="task", order=("task",), cell=lambda row: text_cell(row["task"])),
+        "weights": Column(heading="weights", order=("weights",), cell=lambda row: text_cell(row["weights"])),
+        "revision": Column(
+            heading="revision", order=("model_revision",), value=lambda row: row["model_revision"],
+            cell=lambda row: text_cell(row["model_revision"] and row["model_revision"][:8]),
+        ),
+        "configuration": Column(
+            heading="configuration", cell=lambda row: text_cell(row["config_hash"][:8]),
+        ),
         "device": Column(
             heading="device", order=("device",),
             cell=lambda row: text_cell(words.stated(row["device"]), hint=row["device_name"]),
@@ -349,14 +365,14 @@ TICK = "compare"
 
 
 def _heading(name: str, column: Column, parameters: ResultsParameters, sort: str) -> Heading:
-    """The heading, which sorts by its column, the other way round the second time."""
+    """The heading, which sorts by its column if it has an order, the other way round the second time."""
     is_current, is_down = sort.removeprefix("-") == name, sort.startswith("-")
     goes_down = not is_down if is_current else column.is_down
     target = replace(parameters, sort=f"-{name}" if goes_down else name, page=1, tick=())
     return Heading(
         text=column.heading,
         is_number=column.is_number,
-        link=Link(view="results", parameters=target),
+        link=Link(view="results", parameters=target) if column.order else None,
         sorted=("descending" if is_down else "ascending") if is_current else None,
     )
 
