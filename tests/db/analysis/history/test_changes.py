@@ -47,6 +47,21 @@ def test_a_change_is_suspected_until_the_next_run_confirms_it(warehouse, write_h
     assert stored(warehouse, "result_id, state") == [(results[12], "confirmed")]
 
 
+def test_days_that_differ_no_more_than_others_are_no_changes(warehouse, write_history):
+    days = [10.0, 10.3, 10.1, 9.8, 9.7, 9.75, 9.7, 10.2, 10.0, 10.3]
+    write_history(warehouse, [day * (1 + 0.002 * (run * 3 % 8 - 3.5) / 3.5) for day in days for run in range(8)])
+    assert update_changes(warehouse, MEDIAN).found >= 1  # runs a day apart
+    start = warehouse.query("SELECT min(started_at) AS first FROM benchmark_runs").dicts()[0]["first"]
+    warehouse.query(
+        """UPDATE benchmark_runs SET started_at = $start + to_days((n // 8)::INTEGER) + to_minutes(15 * (n % 8)) FROM
+        (SELECT run_id, row_number() OVER (ORDER BY started_at) - 1 AS n FROM benchmark_runs) numbered
+        WHERE benchmark_runs.run_id = numbered.run_id""",
+        {"start": start},
+    )
+    assert update_changes(warehouse, MEDIAN).withdrawn >= 1
+    assert not warehouse.query("SELECT * FROM change_points WHERE state <> 'withdrawn'").dicts()
+
+
 def test_contradicted_changes_are_withdrawn_and_can_return(warehouse, write_history):
     results = write_history(warehouse, [*QUIET, *STEP[:2]])
     update_changes(warehouse, MEDIAN)
