@@ -10,7 +10,8 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,8 +104,7 @@ def main(argv: Sequence[str]) -> int:
         """The paths of the written image files, and what is not drawn. Each figure ends with its images."""
         pictures: list[Picture] = []
         reasons: list[NotDrawn] = []
-        with chosen(options.theme), warnings.catch_warnings(record=True) as warned:
-            warnings.filterwarnings("always", GLYPH.pattern)
+        with chosen(options.theme), _missing_glyphs(not_in_font):
             for one in drawings:
                 if isinstance(one, NotDrawn):
                     reasons.append(one)
@@ -112,12 +112,6 @@ def main(argv: Sequence[str]) -> int:
                 figure = drawn(one)
                 images = tuple((kind, image(figure, kind)) for kind in FORMATS if kind in formats)
                 pictures.append(Picture(name_parts=one.name_parts, details=one.details, images=images))
-        for warning in warned:
-            found_glyph = GLYPH.match(str(warning.message))
-            if found_glyph is None:
-                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-            elif (letter := chr(int(found_glyph[1]))).isprintable():
-                not_in_font.add(letter)
         paths = write(name, pictures, folder)
         written.extend(map(str, paths))
         if not options.json:
@@ -155,6 +149,20 @@ def main(argv: Sequence[str]) -> int:
     for trouble in troubles:
         note(f"{as_typed('charts')}: error: {one_line(trouble)}")
     return EXIT_FAILED if troubles else EXIT_OK
+
+
+@contextmanager
+def _missing_glyphs(letters: set[str]) -> Iterator[None]:
+    """Add the characters that the font lacks to `letters`, instead of matplotlib's warning about each."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.filterwarnings("always", GLYPH.pattern)
+        yield
+    for warning in warned:
+        found = GLYPH.match(str(warning.message))
+        if found is None:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        elif (letter := chr(int(found[1]))).isprintable():
+            letters.add(letter)
 
 
 def _parser() -> Parser:

@@ -102,8 +102,8 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
         yield visible(f"{model}: undecided at {first_few(points, MOST_POINTS, '; ')}: {reason}.")
     for reason, of_points in unranked.items():
         kinds = words.counts(sum(of_points, Counter()).elements())
-        left_out = f" ({kinds} left out)" if kinds else ""
-        yield f"{counted(len(of_points), 'point')} cannot be ranked: {reason}{left_out}."
+        without = f" ({kinds} left out)" if kinds else ""
+        yield f"{counted(len(of_points), 'point')} cannot be ranked: {reason}{without}."
 
 
 def _why_unranked(row: Row) -> str:
