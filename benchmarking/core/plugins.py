@@ -191,8 +191,10 @@ def version_of(distribution: str) -> str | None:
         found = metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
         return None
-    header = re.search(r"^Version:(.*)", found.read_text("METADATA") or found.read_text("PKG-INFO") or "", re.MULTILINE)
-    return header[1].strip() if header is not None else None  # parsing the description too takes four times as long
+    # "" is of an old egg-info, which is a file itself. Parsing the description too takes four times as long.
+    described = next(filter(None, map(found.read_text, ("METADATA", "PKG-INFO", ""))), "")
+    header = re.search(r"^Version:(.*)", described, re.MULTILINE)
+    return header[1].strip() if header is not None else None
 
 
 def versions_of(distributions: Iterable[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.plugins import distributions_of
+from benchmarking.core.plugins import distributions_of, version_of
 from benchmarking.core.provenance import (
     ENGINES,
     PACKAGES,
@@ -29,6 +29,13 @@ def test_ids_are_version_7_uuids_with_the_current_time():
     assert made.version == 7
     assert made.variant == uuid.RFC_4122
     assert before <= made.int >> 80 <= after
+
+
+def test_the_version_of_a_distribution_that_is_described_by_one_file_is_known(tmp_path, monkeypatch):
+    """As distutils installed them, and some packagers still do."""
+    (tmp_path / "older-1.2.egg-info").write_text("Metadata-Version: 1.0\nName: older\nVersion: 1.2\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert version_of("older") == "1.2"
 
 
 @pytest.fixture
