@@ -129,8 +129,10 @@ def _spread(outside: Sequence[bool]) -> tuple[float, ...]:
 
 def _without_failures(looks: Sequence[Look], allowed: float) -> tuple[Sequence[Look], float, float]:
     """The looks at the requests that did not fail, the share of them that may be outside the limits, and the standard
-    error of its logit: where as many fail at all rates and times, by chance, and fewer than may. Else the given."""
-    near = [look for look in looks if look.outside <= most_outside(allowed) * look.requests]
+    error of its logit: where as many fail at all rates and times, by chance, and fewer than may. Else the given. A look
+    that shows only that it is above remains as it is: there, a server may refuse what is too much."""
+    most = most_outside(allowed)
+    near = [look for look in looks if look.outside <= most * look.requests]
     failed, total = sum(look.failed for look in near), sum(look.requests for look in near)
     share, freedom = failed / max(total, 1), len(near) - 1
     if not freedom or not 0 < share < MOST_FAILED * allowed:
@@ -143,8 +145,9 @@ def _without_failures(looks: Sequence[Look], allowed: float) -> tuple[Sequence[L
             return looks, allowed, 0.0  # they come in bursts
     answered = [
         replace(look, requests=look.requests - look.failed, outside=look.outside - look.failed, spread=look.slow_spread)
+        if look.outside <= most * look.requests
+        else look
         for look in looks
-        if look.failed < look.requests
     ]
     return answered, (allowed - share) / (1 - share), math.sqrt(failed) / total / (allowed - share)
 

@@ -375,6 +375,16 @@ def test_requests_that_fail_alone_at_any_rate_are_counted_apart_and_others_are_n
     assert (refused.quantile(0.5), refused.slope) == (unknown.quantile(0.5), unknown.slope)
 
 
+def test_a_server_that_refuses_what_is_too_much_is_not_counted_apart_from_requests_that_fail_at_any_rate():
+    looks = []
+    for rate in (8.0, 16.0, 32.0, 64.0, 64.0):  # 40 requests/s are answered, of which 0.4 % fail
+        requests = round(60 * rate)
+        failed = round(requests * (0.004 if rate < 40 else 1 - 40 / rate))
+        spread = {"spread": (failed,) * 2, "failed_spread": (failed,) * 2, "slow_spread": (0.0,) * 2}
+        looks.append(Look(rate=rate, requests=requests, outside=failed, failed=failed, **spread))
+    assert Posterior(looks, 1.0, 64.0, 0.01).quantile(0.5) < 50
+
+
 def test_a_server_that_was_slow_at_first_is_judged_by_what_came_after():
     marked, said = [], []
     for load in (0.9, 1.2):
