@@ -468,9 +468,8 @@ def pair_of_sessions(
 ) -> Pair:
     """The sessions of two sides, each of a series, with the variation between sessions that all of their series show:
     `others` are those that are not compared, by series."""
-    groups = [tuple(group) for group in (*sides, *others.values())]
-    if is_apart := judging.are_apart(*sides):
-        groups = judging.of_sittings(groups)
+    given = [tuple(group) for group in (*sides, *others.values())]
+    groups = judging.of_sittings(given) if judging.are_apart(*sides) else given
     before, after, *unseen = groups
     by_series = dict(zip(others, unseen, strict=True))
     if len(by_series) == 1:
@@ -482,7 +481,7 @@ def pair_of_sessions(
         before=before,
         after=after,
         scatter=(estimates[0], estimates[1]) if len(estimates) == 2 else None,
-        is_of_sittings=is_apart and len(before) + len(after) < sum(map(len, sides)),
+        is_of_sittings=sum(map(len, groups)) < sum(map(len, given)),
     )
 
 

@@ -554,6 +554,15 @@ def test_sessions_of_one_sitting_are_one_witness_of_the_day(store, sides, sittin
         assert "fewer than 5 sessions at other times (those within 6 hours count as one)" in finding.judgement.reason
 
 
+def test_a_history_of_one_sitting_is_said_to_count_as_one_session(store, sides):
+    for run in range(8):
+        store("earlier", day=run / 144, slowdown=1 + 0.001 * (run * 2 % 5), **ONE)
+    store("a", day=7, **ONE)
+    store("b", day=14, slowdown=1.1, **ONE)
+    (finding,) = sides().findings
+    assert "fewer than 5 sessions at other times (those within 6 hours count as one)" in finding.judgement.reason
+
+
 def test_sessions_of_one_sitting_of_both_sides_are_compared_one_by_one(store, sides):
     """Back to back, the day is the same for both."""
     for run in range(10):
