@@ -79,7 +79,7 @@ class CTranslate2(GenerativeEngine):
             llama3_length=LLAMA3_TRAINED,
             has_own_head_size=False,
         ),
-        "mistral": Computed(activations=SILU, positions=("default", "linear"), has_own_head_size=False),
+        "mistral": Computed(activations=SILU, positions=("default", "linear")),
         "opt": Computed(activations=ACTIVATIONS),
         "qwen2": Computed(activations=SILU, positions=("default", "linear"), has_own_head_size=False),
         "qwen3": Computed(activations=SILU, positions=("default", "linear")),

@@ -319,6 +319,7 @@ MOST_KINDS = CONVERTING if os.environ.get("BENCHHOUSE_TEST_ALL") else CONVERTING
         ("llama", {}, MOST_KINDS),
         ("llama", {"rope_parameters": LLAMA3 | TRAINED}, CONVERTING),
         ("mistral", {}, MOST_KINDS),
+        ("mistral", {"head_dim": 32}, CONVERTING[:2]),
         ("phi", {"rope_parameters": ROPE | {"partial_rotary_factor": 0.25}}, ("mlx",)),
         ("phi3", {}, ("mlx",)),
         ("qwen2", {}, MOST_KINDS),
@@ -379,7 +380,7 @@ WINDOW_OF_8 = {"use_sliding_window": True, "sliding_window": 8, "max_window_laye
         ("llamacpp ctranslate2 onnxruntime-genai", "llama", {"rope_parameters": YARN}, "position scaling 'yarn'"),
         ("mlx ctranslate2", "gemma", {"rope_parameters": LINEAR}, "position scaling 'linear' in gemma"),
         ("mlx", "phi3", {"rope_parameters": {"rope_type": "longrope"}}, "position scaling 'longrope' in phi3"),
-        ("ctranslate2", "mistral", {"head_dim": 32}, "needs heads of 64 / 4 values in mistral, and m's have 32"),
+        ("ctranslate2", "llama", {"head_dim": 32}, "needs heads of 64 / 4 values in llama, and m's have 32"),
         ("ctranslate2", "gemma2", {}, "is built for gemma, gpt2, "),
         ("mlx", "gemma2", {"final_logit_softcapping": None}, "without final_logit_softcapping, which m lacks"),
         ("onnxruntime-genai", "smollm3", {}, "not for smollm3"),
@@ -413,7 +414,8 @@ def test_a_configuration_that_an_engine_computes_is_taken() -> None:
         ("llamacpp", "llama", {"rope_parameters": LLAMA3}),
         ("mlx", "llama", {"rope_parameters": YARN, "hidden_act": "swish"}),
         ("ctranslate2", "gpt2", {"activation_function": "relu"}),
-        ("ctranslate2", "mistral", {"head_dim": 16, "rope_parameters": LINEAR}),
+        ("ctranslate2", "mistral", {"head_dim": 32, "rope_parameters": LINEAR}),
+        ("ctranslate2", "llama", {"head_dim": 16}),
         ("onnxruntime-genai", "llama", {"hidden_act": "gelu"}),
     ):
         assert plugins.load("benchmarking.runtimes", name).supports(CPU, configured(kind, **own), "int8") is None
