@@ -98,29 +98,29 @@ MAGIC, MAGIC_AT = b"DUCK", 8
 """What a DuckDB file contains, and the byte where."""
 
 
-def own_run_file(source: str, database: str) -> Path | None:
-    """The file that a stored run was loaded from, as this database has it; None if it is gone.
+def own_run_files(source: str, database: str) -> list[Path]:
+    """The files that a stored run may have been loaded from, as this database has them, the likeliest first; none if it
+    is gone.
 
     A database that was copied or moved with its folder has its files below that, at any depth. Where the run was loaded
     from, the file counts only if no other database of the same name lies above it: that is the one it was copied from.
+    While that folder is there, another file may have the bare name.
     """
     from benchmarking.core.untrusted.redaction import to_home
 
     there = Path(to_home(source))
     place = LakePlace.parse(database) if is_lake(database) else None
     catalog = database if place is None else None if place.is_postgres else place.catalog
-    if catalog is None:
-        return there if os.path.isfile(there) else None
-    own = Path(catalog).absolute()
-    parts = there.relative_to(there.anchor).parts
-    for beside in (own.parent.joinpath(*parts[start:]) for start in range(len(parts))):
-        if os.path.isfile(beside):  # False for what cannot be looked at, too
-            return beside
-    if not os.path.isfile(there):
-        return None
-    others = [folder / own.name for folder in there.parents]
-    is_anothers = own.exists() and any(os.path.isfile(one) and not os.path.samefile(one, own) for one in others)
-    return None if is_anothers else there
+    beside, is_anothers = list[Path](), False
+    if catalog is not None:
+        own = Path(catalog).absolute()
+        others = [folder / own.name for folder in there.parents]
+        is_anothers = own.exists() and any(os.path.isfile(one) and not os.path.samefile(one, own) for one in others)
+        parts = there.relative_to(there.anchor).parts
+        least = 2 if not is_anothers and os.path.isdir(there.parent) else 1
+        beside = [own.parent.joinpath(*parts[start:]) for start in range(len(parts) - least + 1)]
+    found = [one for one in (*beside, *([] if is_anothers else [there])) if os.path.isfile(one)]
+    return list(dict.fromkeys(found))  # isfile is False for what cannot be looked at, too
 
 
 def check_folder(folder: Path) -> None:

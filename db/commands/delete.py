@@ -23,7 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.records import FORMAT
-from benchmarking.core.storage_paths import own_run_file
+from benchmarking.core.storage_paths import own_run_files
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
@@ -143,15 +143,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _moved(run: dict[str, Any], database: str) -> dict[str, str | None]:
-    """Move a run's own file (`own_run_file`) to the folder .trash beside it, unless it is there, is gone or has another
-    content by now. Returns its `path`, and its new one (`trash`) or why it could not be moved (`problem`)."""
-    path = own_run_file(run["source"], database)
-    kept: dict[str, str | None] = {"path": str(path or run["source"]), "trash": None, "problem": None}
-    if path is None:
+    """Move a run's own file (`own_run_files`) to the folder .trash beside it, unless it is there, is gone or has
+    another content by now. Returns its `path`, and its new one (`trash`) or why it was left (`problem`)."""
+    found = own_run_files(run["source"], database)
+    kept: dict[str, str | None] = {"path": str(found[0] if found else run["source"]), "trash": None, "problem": None}
+    if not found:
         return kept
     try:
-        if unpacked_digest(path) != run["source_sha256"]:
+        path = next((one for one in found if unpacked_digest(one) == run["source_sha256"]), None)
+        if path is None:
             return {**kept, "problem": "its content is not that of the deleted run: left in place"}
+        kept["path"] = str(path)
         if not _is_file_of(path, run["run_id"]):  # the database may be anyone's, and name any file
             return {**kept, "problem": "it is not a file of the deleted run: left in place"}
         if path.parent.name == TRASH:  # loaded from there

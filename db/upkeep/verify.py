@@ -18,7 +18,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Precision, canonical_hash
-from benchmarking.core.storage_paths import is_lake, own_run_file
+from benchmarking.core.storage_paths import is_lake, own_run_files
 from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.text import visible
 from benchmarking.core.untrusted.input_files import MAX_DEPTH, unpacked_digest
@@ -226,17 +226,21 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
     # Run files that were changed after loading. A missing file is not a fault: its runs are stored.
     sql = "SELECT run_id, source, source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL ORDER BY source"
     for row in warehouse.query(sql).dicts():
-        if row["source"] is None or (file := own_run_file(row["source"], warehouse.path)) is None:
-            continue
-        problem = f"its file {file} was changed after loading"
-        try:
-            if unpacked_digest(file) == row["source_sha256"]:
-                continue
-        except UnreadableError as error:
-            problem = str(error)
-        except FormatError:  # a gzip file, which was intact when it was loaded
-            pass
-        yield Finding(kind="checksum", subject=row["run_id"], problem=f"run {row['run_id']}: {problem}")
+        files = [] if row["source"] is None else own_run_files(row["source"], warehouse.path)
+        problems = list[str]()
+        for file in files:
+            problem = f"its file {file} was changed after loading"
+            try:
+                if unpacked_digest(file) == row["source_sha256"]:
+                    break
+            except UnreadableError as error:
+                problem = str(error)
+            except FormatError:  # a gzip file, which was intact when it was loaded
+                pass
+            problems.append(problem)
+        else:
+            for problem in problems[:1]:
+                yield Finding(kind="checksum", subject=row["run_id"], problem=f"run {row['run_id']}: {problem}")
 
 
 MOST_UNACCOUNTED = 0.03
@@ -608,8 +612,8 @@ def leftovers_near(warehouse: Warehouse, path: str | Path) -> list[Path]:
     """Leftovers of killed processes next to the file, in the folders of its run files, and among temporary files."""
     own_folder = [] if is_lake(path) else [Path(path).resolve().parent]
     with suppress(StorageError):
-        files = (own_run_file(row["source"], str(path)) for row in warehouse.query(RUN_FOLDERS).dicts())
-        folders = dict.fromkeys([*own_folder, *(file.parent for file in files if file is not None)])
+        files = [own_run_files(row["source"], str(path)) for row in warehouse.query(RUN_FOLDERS).dicts()]
+        folders = dict.fromkeys([*own_folder, *(file.parent for found in files for file in found)])
         return [leftover for folder in folders for leftover in leftovers(folder)]
     return [leftover for folder in own_folder for leftover in leftovers(folder)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from benchmarking.core.records import Precision
+from benchmarking.core.records import Precision, dumps
 from db.analysis.history.changes import update_changes
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -243,6 +243,19 @@ def test_changed_run_files_are_findings_and_missing_ones_are_not(warehouse, spoo
     (finding,) = verify(warehouse)
     assert (finding.kind, finding.subject) == ("checksum", run.run_id)
     assert f"its file {second} was changed after loading" in finding.problem
+
+
+def test_a_file_of_the_same_name_beside_the_database_is_another(tmp_path, make_run):
+    """Such as results.json of another folder, whether the run's own is still there or not."""
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / "elsewhere/results.json"
+    path.write_text(dumps(make_run(**ONE)))
+    (tmp_path / "results.json").write_text("{}")
+    with Warehouse.open(tmp_path / "b.duckdb") as warehouse:
+        warehouse.ingest_file(path)
+        assert verify(warehouse) == []
+        path.unlink()
+        assert verify(warehouse) == []
 
 
 def test_an_imported_file_is_compared_as_it_was_read_packed_or_not(warehouse, spool_run, tmp_path):
