@@ -65,6 +65,8 @@ retries."""
 COPY_FOLDER = "benchhouse-copy"
 KEPT_BYTES = 50_000_000
 """Of the answers that `Warehouse.keep_answers` keeps."""
+BYTES_BESIDE = 1000
+"""What an answer takes beside its values and its statement, and again for each of its columns, about."""
 READER_WAIT_S = 0.2
 """Time that a reader waits for a file that is being written, in seconds: longer than storing a run takes. After it,
 the reader gets a copy."""
@@ -582,10 +584,17 @@ class Answers:
             table = answer()
             with self._lock:
                 if self._kept.setdefault(asked, table) is table:
-                    self._bytes += table.arrow().nbytes
+                    self._bytes += self._size(asked, table)
                 while self._bytes > KEPT_BYTES:
-                    self._bytes -= self._kept.pop(next(iter(self._kept))).arrow().nbytes
+                    oldest = next(iter(self._kept))
+                    self._bytes -= self._size(oldest, self._kept.pop(oldest))
         return table
+
+    @staticmethod
+    def _size(asked: tuple[str, str], table: Table) -> int:
+        """Bytes that an answer takes: many have hardly a value, but a statement of thousands of characters."""
+        arrow = table.arrow()
+        return sum(map(len, asked)) + int(arrow.nbytes) + BYTES_BESIDE * (1 + arrow.num_columns)
 
 
 def _create(path: Path) -> None:

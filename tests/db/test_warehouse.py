@@ -173,6 +173,16 @@ def test_what_was_asked_before_is_answered_from_memory_only_where_that_is_wanted
         assert answer("a") != kept, "the oldest make room"
 
 
+def test_answers_in_memory_take_no_more_than_they_may_however_small_each_is(database, monkeypatch):
+    """Statements count too: a server that runs for months is asked millions of them."""
+    monkeypatch.setattr("db.warehouse.KEPT_BYTES", 100_000)
+    with Warehouse.open_copy(database) as copy:
+        copy.keep_answers()
+        for number in range(100):
+            copy.query(f"SELECT $n AS n{' ' * 5000}", {"n": number})
+        assert 5 <= len(copy._answers._kept) <= 20
+
+
 def test_a_failing_query_is_an_error_of_one_line(warehouse):
     with pytest.raises(StorageError, match=r"Catalog Error: Table with name benchmark_run does not exist") as caught:
         warehouse.query("SELECT * FROM benchmark_run")
