@@ -730,6 +730,25 @@ def test_series_with_a_change_are_found_among_all(tmp_path, monkeypatch):
     assert (changed.count, changed.read) == (1, 5)
 
 
+def test_the_series_with_a_change_are_searched_once_for_all_that_a_page_leads_to(database, monkeypatch):
+    searched = []
+    histories = trends_page.histories
+    monkeypatch.setattr(
+        trends_page, "histories", lambda *asked, **limit: searched.append(asked[1]) or histories(*asked, **limit)
+    )
+    with closing(Snapshots(database)) as snapshots, snapshots.reading() as found:
+        first = page_of(found, "trends", only_changes="1")
+        for line in first.lines[1:3]:
+            page = page_of(found, "trends", only_changes="1", series=line.link.parameters.series)
+            assert page.drawn.charts != first.drawn.charts
+        assert len(searched) == 1
+        selected = page_of(found, "trends", only_changes="1", selection="model=bert-base-uncased")
+        assert len(searched) == 2
+        assert selected.read < first.read
+        other = page_of(found, "trends", only_changes="1", metric="latency_p90_ms")
+        assert (len(searched), other.judged) == (3, "latency_p90_ms above 0")
+
+
 def test_speedups_are_over_the_chosen_baseline(data):
     page = page_of(data, "hardware", model="bert-base-uncased", point="b1 s32")
     assert "onnxruntime" in page.baselines[0]

@@ -102,10 +102,8 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
     if parameters.selection is not None:
         selection = Selection.parse(parameters.selection).resolved(data.path)
     found: Sequence[History] = ()
-    if parameters.only_changes:  # of all series, since any may have one
-        found, read = histories(data.warehouse, selection, metric)
-        found = [one for one in found if one.points and (one.change_points or one.trend)]
-        count, found = len(found), found[:SERIES]
+    if parameters.only_changes:
+        found, count, read = _changed(data, selection, metric)
     elif parameters.selection is not None:
         found, count = histories(data.warehouse, selection, metric, limit=SERIES)
         read = count
@@ -133,6 +131,18 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
         choices=[alternatives("Series", "trends", options, TrendsParameters(selection=parameters.selection))],
         place=() if drawn is None else query_of(replace(parameters, series=drawn.series_id[:16])),
     )
+
+
+def _changed(data: Data, selection: Selection, metric: Metric) -> tuple[Sequence[History], int, int]:
+    """The first series with a change or a trend, the number of all of them, and that of the series searched: all, since
+    any may have one. The last answer is kept, since each series that the page lists leads to it again."""
+    kept = data.kept.get("changed series")
+    if kept is None or kept[:2] != (selection, metric):
+        found, read = histories(data.warehouse, selection, metric)
+        changed = [one for one in found if one.points and (one.change_points or one.trend)]
+        kept = data.kept["changed series"] = (selection, metric, (changed[:SERIES], len(changed), read))
+    answer: tuple[Sequence[History], int, int] = kept[2]
+    return answer
 
 
 def series_card(
