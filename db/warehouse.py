@@ -594,7 +594,8 @@ class Answers:
     def _size(asked: tuple[str, str], table: Table) -> int:
         """Bytes that an answer takes: many have hardly a value, but a statement of thousands of characters."""
         arrow = table.arrow()
-        return sum(map(len, asked)) + int(arrow.nbytes) + BYTES_BESIDE * (1 + arrow.num_columns)
+        size: int = sum(map(len, asked)) + arrow.nbytes + BYTES_BESIDE * (1 + arrow.num_columns)
+        return size
 
 
 def _create(path: Path) -> None:

@@ -711,6 +711,25 @@ def test_only_setups_of_one_workload_are_compared(tmp_path):
     ]
 
 
+def test_the_workloads_of_a_users_benchmark_are_named_by_their_settings(tmp_path):
+    """Which are in its configuration, whose digest says nothing."""
+    runs = []
+    for size in (1, 2):
+        config = {"options": {"rows": size, "sorted": True}}
+        run = Alter.workload(
+            make_run(batch_sizes=(1,), sequence_lengths=(32,)),
+            model_id="timed",
+            source="bench",
+            config=config,
+            config_hash=canonical_hash(config),
+        )
+        runs.append(dataclasses.replace(run, cell=dataclasses.replace(run.cell, runtime="bench")))
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest_all(runs)
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        assert [one.rpartition(", ")[2] for one in page_of(found, "hardware").workloads] == ["rows=1", "rows=2"]
+
+
 def test_series_with_a_change_are_found_among_all(tmp_path, monkeypatch):
     """However many come before them, and of how many series a page has some is said."""
     monkeypatch.setattr(trends_page, "SERIES", 2)

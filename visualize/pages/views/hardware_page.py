@@ -15,6 +15,7 @@ from benchmarking.core.records import SCENARIO, Point
 from benchmarking.core.text import distinct_names, visible
 from benchmarking.core.text import number as exact
 from db.analysis.recommend.measured_options import workload_config
+from db.values import bench_settings_of
 from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, finding, with_launches
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
@@ -129,7 +130,7 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         raise NotFoundError(f"no model {visible(parameters.model)!r}: there are {known}")
     model = parameters.model or next(iter(models), None)
     rows = [] if model is None else data.warehouse.query(OF_MODEL, {"model": model}).dicts()
-    named = _workloads(rows)
+    named = _workloads(data, rows)
     asked_at = Counter(name for name, row in zip(named, rows, strict=True) if _label(row) == parameters.point)
     setups, workloads = Counter(named), tuple(sorted({*named}))
     most = max(workloads, key=lambda one: (one in asked_at, setups[one]), default=None)
@@ -214,16 +215,17 @@ def _label(row: Row) -> str:
     return Point.from_columns(row).label
 
 
-def _workloads(rows: Sequence[Row]) -> list[str]:
-    """For each result of a model what was computed, in words; only results of one are compared. The revision and the
-    configuration are named where they differ."""
-    names, facts = [], []
+def _workloads(data: Data, rows: Sequence[Row]) -> list[str]:
+    """For each result of a model what was computed, in words; only results of one are compared. The revision, the
+    settings of a user-written benchmark, and the configuration are named where they differ."""
+    names, facts, bench_settings = [], [], bench_settings_of(data.warehouse, rows)
     for row in rows:
         weights = "" if row["weights"] == "given" else f"{row['weights']} weights"  # those of the file or caller
         scenario = "" if row["scenario"] is None else f"MLPerf {row['scenario']}"
         names.append(visible(", ".join(filter(None, (row["task"], weights, scenario)))))
         revision = "" if row["model_revision"] is None else f"revision {row['model_revision'][:8]}"
-        facts.append((revision, f"configuration {workload_config(row)[:8]}"))
+        settings = (f"{name}={value}" for name, value in bench_settings.get(row["run_id"], {}).items())
+        facts.append((revision, visible(", ".join(settings)), f"configuration {workload_config(row)[:8]}"))
     keys = dict.fromkeys(zip(names, facts, strict=True))
     titles = distinct_names([name for name, _ in keys], [of for _, of in keys], ", ")
     title_of = dict(zip(keys, titles, strict=True))
