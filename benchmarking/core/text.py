@@ -134,25 +134,32 @@ def distinct_names(
     `facts` has one sequence of equal length for each name. Of a list of settings ("attention=sdpa, cache=static"), only
     the items are given that not all equal names have.
     """
-    longer: list[str] = []
-    for index, name in enumerate(names):
-        alike = [facts[place] for place, other in enumerate(names) if other == name]
-        columns = [place for place in range(len(facts[index])) if len({own[place] for own in alike}) > 1]
-        for length in range(1, len(columns) + 1):
-            if len({tuple(own[place] for place in columns[:length]) for own in alike}) == len(alike):
-                columns = [place for number, place in enumerate(columns) if number < length or place < always]
+    groups: dict[str, list[Sequence[str]]] = {}
+    for name, own in zip(names, facts, strict=True):
+        groups.setdefault(name, []).append(own)
+    shared_by_place: dict[str, dict[int, set[str]]] = {}  # of the facts that are given, the items that all have
+    for name, alike in groups.items():
+        places = [place for place, values in enumerate(zip(*alike, strict=True)) if len({*values}) > 1]
+        for length in range(1, len(places) + 1):
+            if len({tuple(own[place] for place in places[:length]) for own in alike}) == len(alike):
+                places = [place for number, place in enumerate(places) if number < length or place < always]
                 break
+        shared_by_place[name] = {
+            place: set.intersection(*(set(own[place].split(", ")) for own in alike)) for place in places
+        }
+    longer: list[str] = []
+    for name, own in zip(names, facts, strict=True):
         parts = [name]
-        for place in columns:
-            shared = set.intersection(*(set(own[place].split(", ")) for own in alike))
-            parts.append(", ".join(item for item in facts[index][place].split(", ") if item not in shared))
+        for place, shared in shared_by_place[name].items():
+            parts.append(", ".join(item for item in own[place].split(", ") if item not in shared))
         longer.append(separator.join(filter(None, parts)))
-    unique: list[str] = []
+    unique: dict[str, None] = {}
+    taken = {*longer}
     for name in longer:
         numbered = (f"{name}{separator}{number}" for number in count(2))
-        free = (other for other in numbered if other not in unique and other not in longer)
-        unique.append(next(free) if name in unique else name)
-    return unique
+        free = (other for other in numbered if other not in unique and other not in taken)
+        unique[next(free) if name in unique else name] = None
+    return [*unique]
 
 
 def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:

@@ -52,6 +52,21 @@ def test_numbered_names_are_unique():
     assert len(set(distinct_names(["a", "a", "a_2"], [[], [], []], "_"))) == 3
 
 
+def test_names_of_thousands_of_equal_setups_take_no_time_of_their_square():
+    """Each fact is read a few times for each name, not once for each two names."""
+
+    class Fact(str):
+        read = 0
+
+        def split(self, *separators):
+            Fact.read += 1
+            return super().split(*separators)
+
+    facts = [[Fact(f"s {number}")] for number in range(300)]
+    assert distinct_names(["a"] * 300, facts, ", ")[-1] == "a, s 299"
+    assert Fact.read <= 3 * 300
+
+
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
