@@ -34,6 +34,10 @@ BEYOND = 3.0
 """Standard errors by which the logarithm of the variance between sittings must exceed what their runs let expect."""
 MORE = 1.1
 """Factor of the variance between sittings by which its share of a step's error is seen."""
+ROUNDING = 1e-9
+"""Difference of the means of equal values, which are sums of other numbers of them."""
+FEW = 0.25
+"""Maximum share of the neighbouring sittings that differ where the others are equal and what differs are steps."""
 LEAST_BETWEEN = 3
 """Minimum differences between sittings, besides the one that is judged."""
 
@@ -95,11 +99,15 @@ def _variation(values: Floats, numbers: Integers, at: int, reach: int) -> _Varia
     sizes = np.bincount(of)
     means = np.bincount(of, own) / sizes
     between, expected = np.diff(means), 1 / sizes[1:] + 1 / sizes[:-1]
+    differs = np.abs(between) > ROUNDING
+    is_stepped = not (differs[1:] & differs[:-1]).any()  # levels that last, and no odd sitting among equal ones
     if numbers[at] != numbers[at - 1]:
         judged = int(numbers[at - 1] - numbers[near][0])
         between, expected = np.delete(between, judged), np.delete(expected, judged)
     runs = np.diff(own)[np.diff(of) == 0]
     if len(between) < LEAST_BETWEEN or not len(runs):
+        return None
+    if is_stepped and float((np.abs(between) > ROUNDING).mean()) <= FEW:  # a coarse clock: no size to clip steps by
         return None
     of_differences = _mean_square(between)
     within = max(_mean_square(runs) / 2, 1e-6 * of_differences)

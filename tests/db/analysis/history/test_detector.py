@@ -288,3 +288,15 @@ def test_days_that_do_not_vary_leave_the_changes_of_their_values():
     logs, times = several_a_day(8, 10, 0.0, 0.02)
     logs[:, 40:] += math.log(1.08)
     assert [detect(one, times) for one in np.exp(logs)] == [detect(one) for one in np.exp(logs)]
+
+
+@pytest.mark.parametrize(("days", "steps"), [(30, (10, 14, 20)), (12, (4, 8))])
+def test_steps_of_a_coarse_clock_hide_no_other_step(days, steps):
+    """Where the values between them are all equal, nothing but steps differs: days do not vary."""
+    _, times = several_a_day(8, days, 0.0, 0.0)
+    values = 20.0 + sum(
+        2.0 * (np.arange(8 * days) >= 8 * step) * (1, -1)[len(steps) > 2 and place == 1]
+        for place, step in enumerate(steps)
+    )
+    found = detect(values, times)
+    assert [change.index for change in found] == [8 * step for step in steps] == [each.index for each in detect(values)]
