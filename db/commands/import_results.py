@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
@@ -67,12 +67,14 @@ SELECT run_id, origin_format, source, source_sha256, model_id, origin->>'$.kept.
     json_exists(origin, '$.kept.replaced') AS is_labelled
 FROM benchmark_runs
 WHERE origin_format IS NOT NULL AND (
-    source_sha256 IN (SELECT unnest($sha256)) OR run_id IN (SELECT unnest($ids))
-    OR parse_filename(source) IN (
-        SELECT parse_filename(unnest($sources))
-        UNION SELECT parse_filename(source) FROM benchmark_runs WHERE source_sha256 IN (SELECT unnest($sha256))
-    )
+    source_sha256 IN (SELECT unnest($sha256)) OR source IN (SELECT unnest($sources)) OR run_id IN (SELECT unnest($ids))
+    OR source IN (SELECT source FROM benchmark_runs WHERE source_sha256 IN (SELECT unnest($sha256)))
 )
+"""
+OF_A_NAME = """
+SELECT parse_filename(source) AS name, list(DISTINCT source_sha256) AS contents FROM benchmark_runs
+WHERE origin_format IS NOT NULL AND source_sha256 IS NOT NULL AND parse_filename(source) IN (SELECT unnest($names))
+GROUP BY ALL
 """
 MAX_SHOWN = 5
 """Maximum values of a file that are listed as left out."""
@@ -300,8 +302,8 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
 
 
 def _known(warehouse: Warehouse, files: Sequence[FileRuns]) -> list[dict[str, Any]]:
-    """The stored runs of the files' contents, of files with their names or those of these contents, and with their
-    runs' ids."""
+    """The stored runs of the files' contents, of their paths, of the paths of these contents, and with their runs'
+    ids."""
     from db.importers.support.files import STDIN
 
     names = {
@@ -331,6 +333,16 @@ def _of_content(file: FileRuns, rows: Sequence[dict[str, Any]]) -> list[dict[str
     return [row for row in rows if row["source_sha256"] == file.source_sha256 and not is_other(row)]
 
 
+def _name(source: str | None) -> str:
+    """The name of a stored file, which may be of another system."""
+    return re.split(r"[/\\]", source or "")[-1]
+
+
+def _may_grow(name: str) -> bool:
+    """Whether results can be appended to a file: a JSON document does not grow, and trees have many of one name."""
+    return bool(name) and not name.lower().endswith(".json")
+
+
 def _not_stored(
     warehouse: Warehouse,
     files: Sequence[FileRuns],
@@ -348,6 +360,9 @@ def _not_stored(
 
     rows = _known(warehouse, files)
     known = {row["run_id"] for row in rows}
+    names = {_name(one) for one in (*(file.source for file in files), *(row["source"] for row in rows))}
+    of_name = warehouse.query(OF_A_NAME, {"names": [name for name in names if _may_grow(name)]}).dicts()
+    contents: dict[str, set[str]] = {row["name"]: {*row["contents"]} for row in of_name}
     kept: list[FileRuns] = []
     for file in files:
         own = {run.run_id for run in file.runs}
@@ -357,11 +372,9 @@ def _not_stored(
         of_content = _of_content(file, rows)
         places = {file.source, *(row["source"] for row in of_content)} - {STDIN}
         earlier = {row["source_sha256"] for row in rows if row["source"] in places} - {file.source_sha256}
-        # Of a moved or copied folder, or of another checkout: whether the file begins with it, its content tells. A
-        # JSON document does not grow, and trees have many of one name.
-        names = {name for place in places if not (name := PurePath(place or "").name).lower().endswith(".json")}
-        elsewhere = {row["source_sha256"] for row in rows if PurePath(row["source"] or "").name in names}
-        grown_from = earlier | (elsewhere - {file.source_sha256, None})
+        # Of a moved or copied folder, or of another checkout: whether the file begins with it, its content tells.
+        elsewhere = set[str]().union(*(contents.get(_name(place), ()) for place in places))
+        grown_from = earlier | (elsewhere - {file.source_sha256})
         what = BESIDE if of_content else OTHER_CONTENT if earlier else None
         others = Counter(row["origin_format"] for row in of_content if row["run_id"] not in own)
         missing = Counter(run.origin.format for run in file.runs if run.origin and run.run_id not in known)

@@ -10,12 +10,14 @@ import pytest
 from benchmarking.core.records import dumps
 from db.analysis.annotations import annotate
 from db.commands import import_results
+from db.ingestion import FileRuns
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"
 REPORT = IMPORTS / "openvino_benchmark_app/benchmark_report.json"
+MOVED = r"UPDATE benchmark_runs SET source = 'C:\ci\sg.jsonl'"
 RUNS = "SELECT model_id, origin_format, tags FROM benchmark_runs ORDER BY model_id, origin_format"
 
 
@@ -225,6 +227,28 @@ def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path,
         assert ("1 file grown since an earlier import" in capsys.readouterr().err) == (count > 1)
     assert run(database, file, shutil.copy(file, tmp_path / "copy.jsonl")) == 0
     assert len(rows(database)) == len(lines)
+
+
+def test_a_stored_file_of_another_system_is_known_by_its_name(database, tmp_path):
+    lines = (IMPORTS / "sglang_bench_serving/appended.jsonl").read_text().splitlines(keepends=True)
+    file = tmp_path / "sg.jsonl"
+    for count in (1, 2):
+        file.write_text("".join(lines[:count]))
+        assert run(database, file) == 0
+        with Warehouse.open(database) as warehouse:
+            warehouse.change(lambda connection: connection.execute(MOVED))
+        assert len(rows(database)) == count
+
+
+def test_files_of_one_name_do_not_ask_for_each_others_runs(database, tmp_path):
+    """A tree has thousands of them, each of which would be compared with all before it."""
+    for number, form in enumerate(("33_columns", "first_version")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert run(database, shutil.copy(IMPORTS / f"llama_bench/{form}.json", folder / "results.json")) == 0
+    new = FileRuns(runs=[], source=str(tmp_path / "2/results.json"), source_sha256="0" * 64)
+    with Warehouse.open(database, read_only=True) as warehouse:
+        assert import_results._known(warehouse, [new]) == []
 
 
 def test_a_file_that_has_grown_inside_a_group_of_tests_has_no_test_twice(database, tmp_path):
