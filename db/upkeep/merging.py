@@ -207,24 +207,27 @@ WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
 """A run is not new if its results or its run file belong to another run here."""
 
 BESIDE = """
-SELECT run_id FROM {theirs}.benchmark_runs theirs JOIN new_runs USING (run_id)
-WHERE origin_format IS NOT NULL AND (
-    (source_sha256, origin_format) IN (
-        SELECT (source_sha256, origin_format) FROM benchmark_runs
-        WHERE source_sha256 IS NOT NULL AND run_id NOT IN (SELECT run_id FROM {theirs}.benchmark_runs)
-    )
-    OR run_id IN (  -- of a file that one side read while it grew: the same results in runs of other contents
-        SELECT result.run_id FROM {theirs}.benchmark_results result
-        JOIN {theirs}.benchmark_runs of_result ON of_result.run_id = result.run_id
-        JOIN benchmark_results own ON own.series_id = result.series_id
-            AND own.latency_mean_ms IS NOT DISTINCT FROM result.latency_mean_ms
-            AND own.throughput_samples_per_sec IS NOT DISTINCT FROM result.throughput_samples_per_sec
-            AND coalesce(own.latency_mean_ms, own.throughput_samples_per_sec) IS NOT NULL
-        JOIN benchmark_runs of_own ON of_own.run_id = own.run_id AND of_own.origin_format = of_result.origin_format
-            AND of_own.started_at = of_result.started_at
-        WHERE own.run_id NOT IN (SELECT run_id FROM {theirs}.benchmark_runs)
-    )
+WITH added AS MATERIALIZED (
+    SELECT run_id, origin_format, started_at, source_sha256 FROM {theirs}.benchmark_runs JOIN new_runs USING (run_id)
+    WHERE origin_format IS NOT NULL
+),
+own AS MATERIALIZED (
+    SELECT run_id, origin_format, started_at, source_sha256 FROM benchmark_runs
+    WHERE origin_format IS NOT NULL AND run_id NOT IN (SELECT run_id FROM {theirs}.benchmark_runs)
+),
+own_results AS MATERIALIZED (
+    SELECT own.*, series_id, latency_mean_ms, throughput_samples_per_sec FROM benchmark_results JOIN own USING (run_id)
+    WHERE coalesce(latency_mean_ms, throughput_samples_per_sec) IS NOT NULL
 )
+SELECT run_id FROM added
+WHERE (source_sha256, origin_format) IN (SELECT (source_sha256, origin_format) FROM own WHERE source_sha256 IS NOT NULL)
+    OR run_id IN (  -- of a file that one side read while it grew: the same results in runs of other contents
+        SELECT added.run_id FROM {theirs}.benchmark_results result JOIN added USING (run_id)
+        SEMI JOIN own_results ON own_results.origin_format = added.origin_format
+            AND own_results.started_at = added.started_at AND own_results.series_id = result.series_id
+            AND own_results.latency_mean_ms IS NOT DISTINCT FROM result.latency_mean_ms
+            AND own_results.throughput_samples_per_sec IS NOT DISTINCT FROM result.throughput_samples_per_sec
+    )
 ORDER BY started_at, run_id
 """
 
