@@ -78,16 +78,19 @@ def test_a_compacted_file_stays_its_owners_and_groups(filled):
     assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (4321, 5432, 0o660)
 
 
-def test_a_copy_that_cannot_have_the_files_group_is_not_open_to_another(filled, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("mode", "of_copy"), [(0o660, 0o600), (0o664, 0o644), (0o444, 0o644)])
+def test_a_copy_that_cannot_have_the_files_group_is_open_to_another_as_to_all(
+    filled, tmp_path, monkeypatch, mode, of_copy
+):
     copy = Path(shutil.copy2(filled, tmp_path / "copy.duckdb"))
-    filled.chmod(0o660)
+    filled.chmod(mode)
     of_file = os.stat(filled)
     found = os.stat_result([*of_file[:5], of_file.st_gid + 1, *of_file[6:]])
     stat = Path.stat
     monkeypatch.setattr(Path, "stat", lambda path, **more: found if path == filled else stat(path, **more))
     monkeypatch.setattr(os, "chown", Mock(side_effect=PermissionError))
     share_as(filled, copy)
-    assert os.stat(copy).st_mode & 0o777 == 0o600
+    assert os.stat(copy).st_mode & 0o777 == of_copy
 
 
 def test_compacting_twice_is_compacting_once(filled):
