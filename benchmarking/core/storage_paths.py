@@ -98,13 +98,14 @@ MAGIC, MAGIC_AT = b"DUCK", 8
 """What a DuckDB file contains, and the byte where."""
 
 
-def own_run_files(source: str, database: str) -> list[Path]:
+def own_run_files(source: str, database: str, *, is_imported: bool = False) -> list[Path]:
     """The files that a stored run may have been loaded from, as this database has them, the likeliest first; none if it
     is gone.
 
     A database that was copied or moved with its folder has its files below that, at any depth. Where the run was loaded
     from, the file counts only if no other database of the same name lies above it: that is the one it was copied from.
-    While that folder is there, another file may have the bare name.
+    While that folder is there, another file may have the bare name. One of another tool counts only there, since any
+    folder may have one of its name.
     """
     from benchmarking.core.untrusted.redaction import to_home
 
@@ -118,7 +119,7 @@ def own_run_files(source: str, database: str) -> list[Path]:
         is_anothers = own.exists() and any(os.path.isfile(one) and not os.path.samefile(one, own) for one in others)
         parts = there.relative_to(there.anchor).parts
         least = 2 if not is_anothers and os.path.isdir(there.parent) else 1
-        beside = [own.parent.joinpath(*parts[start:]) for start in range(len(parts) - least + 1)]
+        beside = [] if is_imported else [own.parent.joinpath(*parts[start:]) for start in range(len(parts) - least + 1)]
     found = [one for one in (*beside, *([] if is_anothers else [there])) if os.path.isfile(one)]
     return list(dict.fromkeys(found))  # isfile is False for what cannot be looked at, too
 

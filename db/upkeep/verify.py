@@ -224,9 +224,8 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
                 problem = f"{table}: {column} {row['id']} is not the hash of its hashed_keys ({expected})"
                 yield Finding(kind="hash", subject=row["id"], problem=problem)
     # Run files that were changed after loading. A missing file is not a fault: its runs are stored.
-    sql = "SELECT run_id, source, source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL ORDER BY source"
-    for row in warehouse.query(sql).dicts():
-        files = [] if row["source"] is None else own_run_files(row["source"], warehouse.path)
+    for row in warehouse.query(SOURCES).dicts():
+        files = own_run_files(row["source"], warehouse.path, is_imported=row["is_imported"])
         problems = list[str]()
         for file in files:
             problem = f"its file {file} was changed after loading"
@@ -243,6 +242,10 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
                 yield Finding(kind="checksum", subject=row["run_id"], problem=f"run {row['run_id']}: {problem}")
 
 
+SOURCES = """
+SELECT run_id, source, source_sha256, origin_format IS NOT NULL AS is_imported FROM benchmark_runs
+WHERE source_sha256 IS NOT NULL AND source IS NOT NULL ORDER BY source
+"""
 MOST_UNACCOUNTED = 0.03
 """Fraction of a profiled call that the exclusive times of its modules may leave unaccounted."""
 
@@ -601,6 +604,7 @@ def inspected(path: str | Path, *, lock_timeout_s: float) -> Iterator[Warehouse]
             except StorageError:
                 raise error from None  # the error names the file, not its copy
             warehouse.file_version = error.version if isinstance(error, OutdatedError) else None
+            warehouse.path = str(path)  # whose run files are beside it
             with warehouse:
                 yield warehouse
         return

@@ -170,6 +170,17 @@ def test_a_file_of_an_older_version_is_inspected_and_left_unchanged(tmp_path, mo
         assert main(["--verify", "--db-path", "copy.duckdb"]) == 0
 
 
+def test_run_files_of_an_older_version_are_compared_too(tmp_path, monkeypatch, spool_run):
+    monkeypatch.chdir(tmp_path)
+    file, _ = spool_run()
+    with Warehouse.open("a.duckdb") as warehouse:
+        warehouse.ingest_file(file)
+    make_older("a.duckdb")
+    assert main(["--verify", "--db-path", "a.duckdb"]) == 0
+    file.write_text(f"{file.read_text()}\n")
+    assert main(["--verify", "--db-path", "a.duckdb"]) == 1
+
+
 def test_verify_does_not_write_the_log_into_the_file(tmp_path, spool_run):
     path = tmp_path / "place" / "a.duckdb"
     Warehouse.open(path).close()

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from benchmarking.core.records import Precision, dumps
+from benchmarking.core.records import Origin, Precision, dumps
 from db.analysis.history.changes import update_changes
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -256,6 +256,14 @@ def test_a_file_of_the_same_name_beside_the_database_is_another(tmp_path, make_r
         assert verify(warehouse) == []
         path.unlink()
         assert verify(warehouse) == []
+
+
+def test_a_file_of_its_name_beside_the_database_is_no_imported_one(warehouse, make_run, tmp_path):
+    """Also where the imported one is gone with its folder, as of a build."""
+    Path(warehouse.path).with_name("results.json").write_text("of another test")
+    run = make_run(**ONE, origin=Origin(format="llama_bench", definition="llama_bench"))
+    warehouse.ingest(run, source=str(tmp_path / "gone/results.json"), source_sha256="0" * 64)
+    assert verify(warehouse) == []
 
 
 def test_an_imported_file_is_compared_as_it_was_read_packed_or_not(warehouse, spool_run, tmp_path):
