@@ -179,8 +179,8 @@ def copy_as_it_is(path: Path, target: Path, *, lock_timeout_s: float) -> None:
 
 def share_as(path: Path, copy: Path) -> None:
     """Let those read and write a copy, before it gets its name, who may with the file: it becomes one of the same group
-    and, where this user may give files away, owner. Its owner always may; where this
-    user may not give it to the group, another one may what all others may. Raises StorageError."""
+    and, where this user may give files away, owner. Its owner always may; where this user may not give it to the group,
+    another one may what all others may. Raises StorageError."""
     with storage_errors(f"cannot write {copy}"):
         of_file = path.stat()
         mode = of_file.st_mode & 0o777 | stat.S_IRUSR | stat.S_IWUSR

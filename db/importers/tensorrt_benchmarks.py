@@ -29,6 +29,7 @@ from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, meas
 from db.importers.support.reading import Fields, has_keys, json_objects, mostly, parsed_number, top_fields, understood
 from db.importers.support.serving import (
     NOT_STATED,
+    UNLIMITED,
     Sent,
     device_count,
     latency_columns,
@@ -82,6 +83,7 @@ TRTEXEC_STATED = {
     "streams": re.compile(r"\] (?:Inference )?Streams: (\d{1,9})\s*$", re.MULTILINE),
 }
 INPUT_SHAPES = re.compile(r"\] Input inference shapes?\s*: ?(\S.*)$", re.MULTILINE)
+WORD = re.compile(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\S)+")
 SHAPE = re.compile(r"(?<![^,\s])([^,\s]*?)[:=](\d{1,9}(?:x\d{1,9})*)(?=[,\s]|$)")
 SETTINGS = (
     *("useDLACore", "allowGPUFallback", "noDataTransfers", "useCudaGraph", "useSpinWait", "exposeDMA", "threads"),
@@ -259,8 +261,8 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 def _given(command: str) -> dict[str, str]:
     """The flags of a command with their values; "" for none."""
-    words = (word.lstrip("-").partition("=") for word in command.split() if re.match(r"--?\w", word))
-    return {flag: value for flag, _, value in words}
+    words = (word.lstrip("-").partition("=") for word in WORD.findall(command) if re.match(r"--?\w", word))
+    return {flag: value.strip("\"'") for flag, _, value in words}
 
 
 def _model_name(path: str) -> str:
@@ -279,8 +281,9 @@ def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
     loaded = {_given(one).get("loadEngine", "") for one in typed}
     typed = [one for one in typed if _given(one) and _given(one).get("saveEngine", one) not in loaded]
     given = agreed([_given(one) for one in logged or typed])
+    if not logged:
+        given = {flag: value for flag, value in given.items() if not UNRESOLVED.search(value)}
     path = next((value for flag, value in given.items() if flag in FILES), "")
-    path = "" if UNRESOLVED.search(path) else path
     name = _model_name(found["model"] or path)
     if name != _model_name(path) and not command:
         typed, given = [], {}  # of another run
@@ -497,7 +500,7 @@ def _printed(file: ForeignFile) -> list[Fields]:
 
 def _run_of_report(top: Fields, place: int) -> ForeignRun:
     engine, machine, world, command = (top.section(name) for name in ("engine", "machine", "world_info", "above"))
-    limit = str(command.peek("concurrency"))  # -1 for none
+    limit = str(command.peek("concurrency"))
     concurrency = int(limit) if re.fullmatch(r"[1-9]\d{0,8}", limit) else None
     memory_gib = machine.number("memory.total", low=0)
     decoding = top.section("decoding_stats").unread_copy()
@@ -547,7 +550,7 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
     planned = dataset.number("avg_osl", low=0) or ends.number("average", low=0)  # of the data, not of the answers
     result = load_result(
         concurrency=concurrency,
-        unlimited=NOT_STATED,
+        unlimited=UNLIMITED if limit == "-1" else NOT_STATED,
         axes=_load_axes(requests.integer("num_requests"), None if concurrency else stated["concurrency_mean"]),
         prompt_tokens=lengths[0],
         prompt_tokens_mean=requests.number("avg_input_length", low=0),

@@ -290,7 +290,7 @@ def _alike(kind: str, commands: Sequence[str], names: Sequence[str] | None = Non
 
 
 def _resolved(arguments: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in arguments.items() if not UNRESOLVED.match(value)}
+    return {name: value for name, value in arguments.items() if not UNRESOLVED.search(value)}
 
 
 def _model_of(arguments: Mapping[str, str]) -> str | None:

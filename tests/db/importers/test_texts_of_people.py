@@ -310,3 +310,8 @@ def test_a_load_is_unlimited_only_where_its_client_says_so(above, label, kind, l
     (run,), _ = read(above + BLOCK.replace("Successful", f"{label}Successful"))
     assert kind in [doubt.kind for doubt in run.results[0].doubts]
     assert run.cell.runtime_mode["loop"] == loop
+
+
+def test_a_variable_inside_a_name_names_no_model():
+    (run,), _ = read(f"vllm bench serve --model org/${{MODEL}} --max-concurrency 4\n{BLOCK}")
+    assert run.cell.workload.model_id.startswith("unknown-")

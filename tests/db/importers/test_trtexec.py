@@ -254,3 +254,12 @@ def test_a_summary_below_a_logged_command_and_its_own_is_another_run(tmp_path):
 def test_a_command_of_another_model_than_the_log_states_is_not_its_own(tmp_path):
     options = "[I] === Model Options ===\n[I] Model: a.onnx\n"
     assert of_text(tmp_path, f"trtexec --onnx=$MODEL --batch=4\n{options}{SUMMARY.format(1)}") == [("a", "b1", None)]
+
+
+def test_values_that_are_quoted_or_not_resolved_are_read_as_a_shell_reads_them_or_not_at_all(tmp_path):
+    command = (
+        "trtexec --onnx=\"my models/a b.onnx\" --shapes='x:8x512' --builderOptimizationLevel=$LEVEL --useCudaGraph\n"
+    )
+    assert of_text(tmp_path, f"{command}{SUMMARY.format(1)}") == [("a b", "b8 s512", 800.0)]
+    run = next(iter(TRTEXEC.runs(read_file(tmp_path / "notes.md"))))
+    assert run.cell.runtime_mode == {"useCudaGraph": True}

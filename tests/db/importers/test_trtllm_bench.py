@@ -265,3 +265,9 @@ def test_of_several_commands_above_an_overview_what_differs_names_nothing(tmp_pa
     assert run.cell.workload.model_id == "org/model"
     assert run.cell.runtime_mode["loop"] == "not stated"
     assert "concurrency_not_stated" in [doubt.kind for doubt in run.results[0].doubts]
+
+
+def test_a_command_that_states_no_limit_of_requests_in_flight_is_an_open_loop(tmp_path):
+    (run,) = runs_of(tmp_path, COMMAND.format(10, -1, 1) + OVERVIEW.format(1, 80, 10))
+    assert run.cell.runtime_mode["loop"] == "open"
+    assert "concurrency_unlimited" in [doubt.kind for doubt in run.results[0].doubts]
