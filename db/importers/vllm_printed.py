@@ -256,20 +256,20 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _commands(lines: Sequence[str]) -> Mapping[str, list[str]]:
     """The commands in the lines: of servers, of clients, and the arguments that clients print."""
-    found: dict[str, list[str]] = {"server": [], "client": [], "printed": []}
+    found: dict[str, list[list[str]]] = {"server": [], "client": [], "printed": []}
     who, goes_on = "client", False
     for line in lines:
         served, begun = SERVER_COMMAND.search(line), COMMAND.search(line)
         if served or (begun and begun["more"] is None):
             who = "server" if served else "printed" if "Namespace(" in line else "client"
-            found[who].append("")
+            found[who].append([])
         elif not begun and not goes_on:
             continue
-        found[who] = found[who] or [""]
+        found[who] = found[who] or [[]]
         text = re.split(r"\s#", line.lstrip("# "))[0]
-        found[who][-1] += f"{text}\n"
+        found[who][-1].append(f"{text}\n")
         goes_on = text.rstrip().endswith("\\")
-    return found
+    return {who: ["".join(lines_of) for lines_of in commands] for who, commands in found.items()}
 
 
 def _alike(kind: str, commands: Sequence[str], names: Sequence[str] | None = None) -> list[dict[str, str]]:

@@ -42,7 +42,7 @@ ACCELERATORS = {
     "qnn": ("qualcomm", "cloud ai"),
 }
 """Device type -> words in the names of such devices."""
-COUNT = re.compile(r"\s*\(x(\d{1,5})\)\s*$")
+COUNT = re.compile(r"(?<!\s)\s*\(x(\d{1,5})\)\s*$")
 CAPACITY = re.compile(r"\s*([0-9.]+)\s*(GB|GiB|TB|TiB|MB|MiB)\b.*")
 BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 SOFTWARE = re.compile(r"([A-Za-z][\w .-]*?)[ =:]v?(\d[\w.+-]*)")

@@ -7,16 +7,19 @@ from importlib import import_module
 
 import pytest
 
+from db.importers import vllm_printed
 from db.importers.support.files import read_file
 from db.importers.support.reading import csv_rows, shortened
 
 SEARCHED = {
-    "vllm_printed": ("TITLE", "END", "SECTION", "LABELLED", "FIRST", "STATISTIC"),
+    "vllm_printed": ("TITLE", "END", "SECTION", "LABELLED", "FIRST", "STATISTIC", "NAMED", "COMMAND", "RISING"),
     "openvino_benchmark_app": ("SHAPE", "TIMED"),
-    "onnxruntime_benchmarks": ("MODEL_PATH",),
+    "onnxruntime_benchmarks": ("MODEL_PATH", "FLAG", "COMMAND"),
     "llama_bench": ("NUMBERED", "GPU"),
-    "tensorrt_benchmarks": ("SHAPE", "PRINTED_GPU"),
+    "tensorrt_benchmarks": ("SHAPE", "PRINTED_GPU", "BEGINS", "WORD", "BENCH_COMMAND", "ENDS"),
     "support.building": ("IN_NAME",),
+    "support.commands": ("FLAG",),
+    "support.mlperf_files": ("COUNT",),
 }
 PIECES = (
     "A",
@@ -38,6 +41,10 @@ PIECES = (
     "a/",
     "x.onnx/",
     ">",
+    "'\"",
+    "--a ",
+    "--a '",
+    "trtllm-bench ",
 )
 
 
@@ -49,6 +56,16 @@ def test_a_pattern_takes_a_time_in_proportion_to_the_text(name):
         start_s = time.process_time()
         assert sum(1 for _ in pattern.finditer(piece * (100_000 // len(piece)) + "\0!")) <= 100_000
         assert time.process_time() - start_s < 3, piece
+
+
+def test_the_flags_between_two_results_take_a_time_in_proportion_to_their_number(tmp_path):
+    """Ten times as many took a hundred times as long."""
+    block = "=== Serving Benchmark Result ===\nSuccessful requests:   10\nBenchmark duration (s):   2.0\n"
+    (tmp_path / "log").write_text("  --abc def\n" * 300_000 + block)
+    file = read_file(tmp_path / "log")
+    start_s = time.process_time()
+    assert len(list(vllm_printed.read(file))) == 1
+    assert time.process_time() - start_s < 5
 
 
 def test_nothing_of_a_file_behind_a_link_is_described(tmp_path):
