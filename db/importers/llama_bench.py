@@ -449,8 +449,9 @@ def _inserts(text: str) -> list[re.Match[str]]:
 
 def _escaped_values(text: str) -> list[str]:
     """The values of an INSERT of ours, which escapes quotes and line ends, from between its outer quotes."""
-    values, value = [], ""
-    for part, character in ESCAPED.findall(f"'{text}'"):
+    values, value, quoted, at = [], "", f"'{text}'", 0
+    while found := ESCAPED.match(quoted, at):  # from the start of another quote the rest would be searched again
+        (part, character), at = found.groups(), found.end()
         value += part.replace("''", "'") + (chr(int(character)) if character else "")
         if not character:
             values.append(value)

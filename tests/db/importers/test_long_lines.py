@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from db.importers import vllm_printed
+from db.importers import llama_bench, vllm_printed
 from db.importers.support.files import read_file
 from db.importers.support.reading import csv_rows, shortened
 
@@ -66,6 +66,13 @@ def test_the_flags_between_two_results_take_a_time_in_proportion_to_their_number
     start_s = time.process_time()
     assert len(list(vllm_printed.read(file))) == 1
     assert time.process_time() - start_s < 5
+
+
+def test_quotes_of_an_insert_take_a_time_in_proportion_to_their_number():
+    start_s = time.process_time()
+    assert llama_bench._escaped_values("a', '" + "b" + "'" * 100_001) == ["a"]
+    assert llama_bench._escaped_values("it''s', 'one'||char(10)||'two', '") == ["it's", "one\ntwo", ""]
+    assert time.process_time() - start_s < 3
 
 
 def test_nothing_of_a_file_behind_a_link_is_described(tmp_path):
