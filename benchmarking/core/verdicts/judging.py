@@ -217,7 +217,7 @@ def resolution(values: Sequence[float], all_values: Sequence[float]) -> float:
 
 
 def _is_whole(value: float) -> bool:
-    return abs(value - round(value)) < 1e-9 * max(1.0, abs(value))
+    return math.isfinite(value) and abs(value - round(value)) < 1e-9 * max(1.0, abs(value))
 
 
 MAX_Q = 0.004

@@ -233,7 +233,7 @@ def _search_and_store(
 def _change_rows(warehouse: Warehouse, series: Sequence[str], metric: Metric, now: datetime) -> Iterator[Row]:
     """The rows of the series' current change points."""
     points = warehouse.query(POINTS.format(**of_metric(metric)), {"series": list(series)}).arrow()
-    values, times = points.column("value").to_numpy(), points.column("started_at").to_pylist()
+    values, times = points.column("value").to_numpy(), points.column("started_at").to_numpy()
     common = {
         "metric": metric.column,
         "detector": NAME,

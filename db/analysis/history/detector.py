@@ -35,10 +35,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
 from itertools import chain, pairwise, product
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
@@ -46,6 +45,9 @@ from benchmarking.core.sample_statistics import neighbour_inflation
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.words import MIN_CHANGE
 from db.analysis.history.sittings import p_between, sittings
+
+if TYPE_CHECKING:
+    from db.analysis.history.sittings import Times
 
 CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Those that are tried."""
@@ -221,7 +223,7 @@ class Change:
 PARAMETERS = Parameters()
 
 
-def detect(values: Sequence[float], times: Sequence[datetime] = ()) -> tuple[Change, ...]:
+def detect(values: Sequence[float], times: Times = ()) -> tuple[Change, ...]:
     """The changes of a history with one value per run, oldest first; `times` are the starts of the runs, if known.
 
     A change is confirmed if the history without its newest value has it too, otherwise suspected. Raises ValueError for
@@ -302,10 +304,10 @@ def _logarithms(values: Sequence[float]) -> Floats:
     return np.log(array)
 
 
-def _detected_sides(logs: Floats, times: Sequence[datetime]) -> dict[_Sides, float]:
+def _detected_sides(logs: Floats, times: Times) -> dict[_Sides, float]:
     """The changes in order, each with its p-value."""
     count = len(logs)
-    of_sittings = sittings(times) if times else None
+    of_sittings = sittings(times) if len(times) else None
     if count < 2 * PARAMETERS.points_beside:
         return {}
     clipped = winsorised(logs)

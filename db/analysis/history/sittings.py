@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Integers = NDArray[np.intp]
+    Times = Sequence[datetime] | NDArray[np.datetime64]
 
 CLIP_SD, SIGMA_PER_MAD = 3.0, 1.4826
 DEGREES_A_DIFFERENCE = 2 / 3
@@ -42,7 +43,7 @@ LEAST_BETWEEN = 3
 """Minimum differences between sittings, besides the one that is judged."""
 
 
-def sittings(times: Sequence[datetime]) -> Integers | None:
+def sittings(times: Times) -> Integers | None:
     """The number of each run's sitting: a run that began within `SITTING` of the one before is of the same. None if no
     sitting has two runs, or there are too few to know how much they vary."""
     starts = np.asarray(times, dtype="datetime64[us]")

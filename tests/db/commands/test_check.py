@@ -767,16 +767,16 @@ def test_a_series_without_a_verdict_by_several_metrics_is_listed_once(empty_data
     assert f"b1 s32, {both.replace(',', ', ')}; " in " ".join(capsys.readouterr().out.split())
 
 
-def test_series_of_one_name_without_a_verdict_are_listed_once(empty_database, measured, tmp_path, capsys):
+def test_series_without_a_verdict_that_differ_in_the_revision_are_listed_with_it(empty_database, measured, tmp_path, capsys):
     path = shutil.copy2(empty_database, tmp_path / "few.duckdb")
     one, other = measured(1), measured(2)
-    workload = replace(other.cell.workload, revision="b" * 40)  # another series, of which the name says nothing
+    workload = replace(other.cell.workload, revision="b" * 40)
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(one)
         warehouse.ingest(replace(other, session_id=one.session_id, cell=replace(other.cell, workload=workload)))
     assert check.main(["--db-path", str(path)]) == 3
     line = re.search(r"not enough data: 0 earlier.*?\)", " ".join(capsys.readouterr().out.split()))[0]
-    assert (line.count("b1 s32"), line.count("b2 s32"), line.count("latency_median_ms")) == (1, 1, 0)
+    assert (line.count("b1 s32"), line.count("b2 s32"), line.count("revision bbbbbbbb")) == (2, 2, 2)
 
 
 def test_a_label_of_the_users_own_is_no_search(stored, measured, history):

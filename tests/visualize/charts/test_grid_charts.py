@@ -62,11 +62,11 @@ def test_the_heat_map_has_one_value_per_point_and_marks_doubts(make_run, figures
 
 def test_the_heat_map_title_names_the_best_point_if_its_interval_overlaps_no_other(make_run, figures, see, alter):
     def faster(result):
-        return replace(result, metrics={**result.metrics, "throughput_samples_per_sec": 500.0})
+        return replace(result, metrics={**result.metrics, "throughput_samples_per_sec": 523.0})
 
     run = alter.results(make_run(), faster, lambda point: point.batch_size == 2 and point.sequence_length == 32)
     (figure,) = figures("batch_sequence_heatmap", run)
-    assert see.texts(figure)[0] == "bert-base-uncased: highest throughput at batch 2, sequence 32 (500 inputs/s)"
+    assert see.texts(figure)[0] == "bert-base-uncased: highest throughput at batch 2, sequence 32 (523 inputs/s)"
     (figure,) = figures("batch_sequence_heatmap", make_run())
     assert see.texts(figure)[0] == "Throughput by batch size and sequence length: bert-base-uncased"
 
