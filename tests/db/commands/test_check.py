@@ -767,7 +767,7 @@ def test_a_series_without_a_verdict_by_several_metrics_is_listed_once(empty_data
     assert f"b1 s32, {both.replace(',', ', ')}; " in " ".join(capsys.readouterr().out.split())
 
 
-def test_series_without_a_verdict_that_differ_in_the_revision_are_listed_with_it(empty_database, measured, tmp_path, capsys):
+def test_series_that_differ_in_the_revision_are_listed_with_it(empty_database, measured, tmp_path, capsys):
     path = shutil.copy2(empty_database, tmp_path / "few.duckdb")
     one, other = measured(1), measured(2)
     workload = replace(other.cell.workload, revision="b" * 40)
