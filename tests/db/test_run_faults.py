@@ -138,7 +138,7 @@ def ingested(tmp_path_factory):
     (folder / "0-good.json").write_text(dumps(good))
     (folder / "stored-id.json").write_text(json.dumps({**data, "run_id": "another"}))
     (folder / "z-good.json").write_text(dumps(make_run(**ONE)))
-    database = folder.parent / "a.duckdb"
+    database = folder.parent / "faults.duckdb"
     done = subprocess.run(
         [sys.executable, "-m", "db.setup_benchmark_db", "--ingest", str(folder), "--db-path", str(database)],
         capture_output=True,
@@ -166,7 +166,7 @@ def test_a_bad_run_file_is_refused_by_name_and_reason_in_a_line(ingested, name):
     assert lines[0].startswith("setup_benchmark_db: refused ")
     assert reason in lines[0]
     assert "Traceback" not in done.stderr
-    assert "a.duckdb" not in lines[0]
+    assert "faults.duckdb" not in lines[0]
 
 
 def test_a_run_file_given_by_name_that_is_a_pipe_is_refused_at_once(tmp_path, capsys):
