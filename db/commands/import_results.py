@@ -338,11 +338,6 @@ def _name(source: str | None) -> str:
     return re.split(r"[/\\]", source or "")[-1]
 
 
-def _may_grow(name: str) -> bool:
-    """Whether results can be appended to a file: a JSON document does not grow, and trees have many of one name."""
-    return bool(name) and not name.lower().endswith(".json")
-
-
 def _not_stored(
     warehouse: Warehouse,
     files: Sequence[FileRuns],
@@ -361,7 +356,9 @@ def _not_stored(
     rows = _known(warehouse, files)
     known = {row["run_id"] for row in rows}
     names = {_name(one) for one in (*(file.source for file in files), *(row["source"] for row in rows))}
-    of_name = warehouse.query(OF_A_NAME, {"names": [name for name in names if _may_grow(name)]}).dicts()
+    # Results are appended to logs and lines: a JSON document does not grow, and trees have many of one name.
+    may_grow = [name for name in names if name and not name.lower().endswith(".json")]
+    of_name = warehouse.query(OF_A_NAME, {"names": may_grow}).dicts()
     contents: dict[str, set[str]] = {row["name"]: {*row["contents"]} for row in of_name}
     kept: list[FileRuns] = []
     for file in files:

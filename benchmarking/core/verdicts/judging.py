@@ -29,8 +29,10 @@ Both have the resolution of the clock added to SE: values that are all equal are
 A difference is a change if q <= 0.004 and it is at least 2 %. Sides that are neither interleaved nor have a history are
 described but not judged: their difference includes whatever the machine did between the two sessions, by an unknown
 amount. Nor are sessions of other hours of the day, or other weekdays, of which the history has too few to tell whether
-they matter, or shows that they do. `db.analysis.compare.stored_results` reads the history and estimates the
-variation. `tests/perf/verdicts.py` prints the false positive rate of equal sides, and the power.
+they matter, or shows that they do. Where the sides were measured on different days, sessions within hours of each other
+count as one (`of_sittings`): many of a day do not show what differs between days. `db.analysis.compare.stored_results`
+reads the history and estimates the variation. `tests/perf/verdicts.py` prints the false positive rate of equal sides,
+and the power.
 
 A speedup, of tables, charts and reports, is that of one result over another at a point, with a confidence interval:
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
+from benchmarking.core.sample_statistics import SIGMA_PER_MAD
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.judging import SITTING
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     Integers = NDArray[np.intp]
     Times = Sequence[datetime] | NDArray[np.datetime64]
 
-CLIP_SD, SIGMA_PER_MAD = 3.0, 1.4826
+CLIP_SD = 3.0
+"""Larger differences count as this many standard deviations."""
 DEGREES_A_DIFFERENCE = 2 / 3
 """Of a variance by differences of neighbours, which share their values."""
 BEYOND = 3.0
