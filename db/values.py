@@ -152,6 +152,12 @@ SELECT run_id, config FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))
 NO_FURTHER: Mapping[str, Mapping[str, object]] = {}
 
 
+def shortened(digest: str) -> str:
+    """The first letters of a digest. What is none, such as a tag as a model's revision, is whole: step1000 and
+    step10000 begin alike."""
+    return digest[:DIGEST_LETTERS] if DIGEST.fullmatch(digest) else digest
+
+
 def settings_words(
     rows: Sequence[Mapping[str, Any]],
     columns: Sequence[str] = (*SETTING_COLUMNS, HARDWARE, SIMULATED),
@@ -171,9 +177,7 @@ def settings_words(
             **own_mode,
             **(further.get(row["run_id"], {}) if further else {}),  # other rows may have no run id
             **{
-                DIGESTS.get(name, heading(name)): row[name][:DIGEST_LETTERS]
-                if name in DIGESTS and DIGEST.fullmatch(row[name])
-                else row[name]
+                DIGESTS.get(name, heading(name)): shortened(row[name]) if name in DIGESTS else row[name]
                 for name in columns
                 if name not in (HARDWARE, SIMULATED) and row[name] is not None
             },

@@ -41,7 +41,7 @@ from db.analysis.recommend.recommendation import (
 )
 from db.analysis.selection import Selection, unstored
 from db.run_records import qualities
-from db.values import serious_kinds
+from db.values import serious_kinds, shortened
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -169,7 +169,7 @@ class Workload(Computed):
 def workload_facts(workload: Workload) -> tuple[str, str, str]:
     """What tells workloads of the same text apart, in words, in this order."""
     return (
-        "" if workload.model_revision is None else f"revision {workload.model_revision[:8]}",
+        "" if workload.model_revision is None else f"revision {shortened(workload.model_revision)}",
         f"configuration {workload.config_hash[:8]}",
         "in tokens" if workload.has_tokens else "in items",
     )

@@ -730,6 +730,23 @@ def test_the_workloads_of_a_users_benchmark_are_named_by_their_settings(tmp_path
         assert [one.rpartition(", ")[2] for one in page_of(found, "hardware").workloads] == ["rows=1", "rows=2"]
 
 
+def test_revisions_that_begin_alike_are_workloads_of_their_own(tmp_path):
+    """Of a tag, eight letters are not enough: setups of two revisions would be compared as one."""
+    runs = [
+        Alter.workload(make_run(batch_sizes=(1,), sequence_lengths=(32,)), revision=revision)
+        for revision in ("step1000", "step10000", "a" * 40)
+    ]
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest_all(runs)
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        workloads = page_of(found, "hardware").workloads
+    assert [one.rpartition(", ")[2] for one in workloads] == [
+        "revision aaaaaaaa",
+        "revision step1000",
+        "revision step10000",
+    ]
+
+
 def test_series_with_a_change_are_found_among_all(tmp_path, monkeypatch):
     """However many come before them, and of how many series a page has some is said."""
     monkeypatch.setattr(trends_page, "SERIES", 2)

@@ -15,7 +15,7 @@ from benchmarking.core.records import SCENARIO, Point
 from benchmarking.core.text import distinct_names, visible
 from benchmarking.core.text import number as exact
 from db.analysis.recommend.measured_options import workload_config
-from db.values import bench_settings_of
+from db.values import bench_settings_of, shortened
 from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, finding, with_launches
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
@@ -223,7 +223,7 @@ def _workloads(data: Data, rows: Sequence[Row]) -> list[str]:
         weights = "" if row["weights"] == "given" else f"{row['weights']} weights"  # those of the file or caller
         scenario = "" if row["scenario"] is None else f"MLPerf {row['scenario']}"
         names.append(visible(", ".join(filter(None, (row["task"], weights, scenario)))))
-        revision = "" if row["model_revision"] is None else f"revision {row['model_revision'][:8]}"
+        revision = "" if row["model_revision"] is None else f"revision {shortened(row['model_revision'])}"
         settings = (f"{name}={value}" for name, value in bench_settings.get(row["run_id"], {}).items())
         facts.append((revision, visible(", ".join(settings)), f"configuration {workload_config(row)[:8]}"))
     keys = dict.fromkeys(zip(names, facts, strict=True))

@@ -13,6 +13,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import number
 from db.analysis.selection import Selection
+from db.values import shortened
 from visualize.charts.tradeoffs import QUALITIES
 from visualize.drawing import words
 from visualize.drawing.loads import is_load
@@ -250,7 +251,7 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
         "weights": Column(heading="weights", order=("weights",), cell=lambda row: text_cell(row["weights"])),
         "revision": Column(
             heading="revision", order=("model_revision",), value=lambda row: row["model_revision"],
-            cell=lambda row: text_cell(row["model_revision"] and row["model_revision"][:8]),
+            cell=lambda row: text_cell(row["model_revision"] and shortened(row["model_revision"])),
         ),
         "configuration": Column(
             heading="configuration", cell=lambda row: text_cell(row["config_hash"][:8]),
