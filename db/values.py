@@ -140,7 +140,7 @@ CONFIGURATION = "configuration"
 """The setting for a model's configuration, a digest: told only of rows that nothing else tells apart."""
 DIGESTS = {"model_revision": "revision", "config_hash": CONFIGURATION}
 """Column with a digest, of which the first letters are told -> its name in a sentence."""
-DIGEST = re.compile("[0-9a-f]{32,}")
+DIGEST = re.compile("[0-9a-f]{16,}")
 HARDWARE = "hardware_id"
 """Column that counts as a setting where several machines have one name."""
 DIGEST_LETTERS = 8
