@@ -30,12 +30,13 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
-from db.importers.support.commands import agreed, commands_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, SAME_RATE, block, foreign_result, in_ms, measured
 from db.importers.support.reading import (
     LARGEST,
     Fields,
+    agreed,
+    commands_of,
     csv_header,
     csv_lines,
     csv_rows,

@@ -23,10 +23,21 @@ from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, NS
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format, precision_of
-from db.importers.support.commands import UNRESOLVED, agreed, commands_of, flags_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured, median_of
-from db.importers.support.reading import Fields, has_keys, json_objects, mostly, parsed_number, top_fields, understood
+from db.importers.support.reading import (
+    Fields,
+    agreed,
+    commands_of,
+    flags_of,
+    has_keys,
+    json_objects,
+    mostly,
+    parsed_number,
+    resolved,
+    top_fields,
+    understood,
+)
 from db.importers.support.serving import (
     NOT_STATED,
     UNLIMITED,
@@ -281,8 +292,7 @@ def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
     loaded = {_given(one).get("loadEngine", "") for one in typed}
     typed = [one for one in typed if _given(one) and _given(one).get("saveEngine", one) not in loaded]
     given = agreed([_given(one) for one in logged or typed])
-    if not logged:
-        given = {flag: value for flag, value in given.items() if not UNRESOLVED.search(value)}
+    given = given if logged else resolved(given)
     path = next((value for flag, value in given.items() if flag in FILES), "")
     name = _model_name(found["model"] or path)
     if name != _model_name(path) and not command:
@@ -487,8 +497,7 @@ def _printed(file: ForeignFile) -> list[Fields]:
     found = [one for one in found if "request_throughput_req_s" in one[1].get("performance", {})]
     for (number, report), since in zip(found, [0, *(number for number, _ in found)], strict=False):
         commands = commands_of("trtllm-bench", "\n".join(lines[since : number - 1]))
-        given = agreed([flags_of(one, {"m": "model"}) for one in commands])
-        given = {name: value for name, value in given.items() if not UNRESOLVED.search(value)}
+        given = resolved(agreed([flags_of(one, {"m": "model"}) for one in commands]))
         stated = set(report)
         for name, (section, field) in OF_COMMAND.items():
             if name in given and (section not in stated or name == "num_requests"):

@@ -16,11 +16,10 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
-from db.importers.support.commands import FLAG, UNRESOLVED, agreed, flags_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.load_clients import CLIENT_DEFINITIONS, client_result, client_task
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
-from db.importers.support.reading import Fields, parsed_number, understood
+from db.importers.support.reading import FLAG, Fields, agreed, flags_of, parsed_number, resolved, understood
 from db.importers.support.serving import (
     NOT_STATED,
     PARALLELISM,
@@ -229,13 +228,13 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             label = _bare(labelled[1]) if labelled else None
             if labelled and label in ABOVE:
                 found[LABELS.get(label, label)] = labelled[2]
-        own = _resolved({**agreed(clients["client"]), **agreed(clients["printed"]), **found})
+        own = resolved({**agreed(clients["client"]), **agreed(clients["printed"]), **found})
         # Without a client's command another result of the one above: of its model, not of its load.
         begun = _commands(lines[last:at])
         arguments = own if begun["client"] or begun["printed"] else {**shared.get(kind, {}), **own}
         shared[kind] = {name: value for name, value in arguments.items() if name not in OF_A_LOAD}
         if kind == "Serving" and (stated := _alike(kind, commands["server"], OF_SERVER)):
-            server = _resolved(agreed(stated))
+            server = resolved(agreed(stated))
             arguments = {**arguments, **server, **own}
         elif kind == "Serving" and _model_of(arguments) in (None, _model_of(server)):
             arguments = {**server, **arguments}
@@ -287,10 +286,6 @@ def _alike(kind: str, commands: Sequence[str], names: Sequence[str] | None = Non
             given = {name: value for name, value in {**given, "model": model}.items() if value and name in names}
         found += [given] if given else []
     return found
-
-
-def _resolved(arguments: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in arguments.items() if not UNRESOLVED.search(value)}
 
 
 def _model_of(arguments: Mapping[str, str]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ SEARCHED = {
     "llama_bench": ("NUMBERED", "GPU"),
     "tensorrt_benchmarks": ("SHAPE", "PRINTED_GPU", "BEGINS", "WORD", "BENCH_COMMAND", "ENDS"),
     "support.building": ("IN_NAME",),
-    "support.commands": ("FLAG",),
+    "support.reading": ("FLAG",),
     "support.mlperf_files": ("COUNT",),
 }
 PIECES = (
@@ -49,7 +50,7 @@ PIECES = (
 
 
 @pytest.mark.parametrize("name", [f"{module}.{name}" for module, names in SEARCHED.items() for name in names])
-def test_a_pattern_takes_a_time_in_proportion_to_the_text(name):
+def test_a_pattern_takes_a_time_in_proportion_to_the_text(name: str) -> None:
     module, _, attribute = name.rpartition(".")
     pattern = getattr(import_module(f"db.importers.{module}"), attribute)
     for piece in PIECES:
@@ -58,7 +59,7 @@ def test_a_pattern_takes_a_time_in_proportion_to_the_text(name):
         assert time.process_time() - start_s < 3, piece
 
 
-def test_the_flags_between_two_results_take_a_time_in_proportion_to_their_number(tmp_path):
+def test_the_flags_between_two_results_take_a_time_in_proportion_to_their_number(tmp_path: Path) -> None:
     """Ten times as many took a hundred times as long."""
     block = "=== Serving Benchmark Result ===\nSuccessful requests:   10\nBenchmark duration (s):   2.0\n"
     (tmp_path / "log").write_text("  --abc def\n" * 300_000 + block)
@@ -68,21 +69,23 @@ def test_the_flags_between_two_results_take_a_time_in_proportion_to_their_number
     assert time.process_time() - start_s < 5
 
 
-def test_quotes_of_an_insert_take_a_time_in_proportion_to_their_number():
+def test_quotes_of_an_insert_take_a_time_in_proportion_to_their_number() -> None:
     start_s = time.process_time()
     assert llama_bench._escaped_values("a', '" + "b" + "'" * 100_001) == ["a"]
     assert llama_bench._escaped_values("it''s', 'one'||char(10)||'two', '") == ["it's", "one\ntwo", ""]
     assert time.process_time() - start_s < 3
 
 
-def test_nothing_of_a_file_behind_a_link_is_described(tmp_path):
+def test_nothing_of_a_file_behind_a_link_is_described(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("my words\n")
     (tmp_path / "link.json").symlink_to(tmp_path / "mine")
     assert read_file(tmp_path / "mine").description == "text that begins with 'my words'"
     assert read_file(tmp_path / "link.json").description == "a file behind a link"
 
 
-def test_the_beginning_of_what_is_left_out_has_no_part_of_a_secret(tmp_path, monkeypatch):
+def test_the_beginning_of_what_is_left_out_has_no_part_of_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret = "zq83hfKDls0qpWmX72bcNv5T1yLe9uRa"
     monkeypatch.setenv("MY_API_KEY", secret)
     line = f"{'E' * 40} {secret} and more"
