@@ -22,6 +22,7 @@ from db.importers.support.reading import (
     csv_rows,
     has_benchmarks,
     has_columns,
+    is_number,
     parsed_number,
     shortened,
     top_fields,
@@ -254,7 +255,7 @@ def _counters(
     missing: dict[str, str] = {}
     for counter in (field for field in (entries[0] if entries else ()) if field not in NO_COUNTERS):
         stated = [entry.peek(counter) for entry in entries]
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in stated):
+        if not all(map(is_number, stated)):
             continue
         column = COUNTERS.get(counter, f"counter_{counter}")
         values = [entry.number(counter) for entry in entries]

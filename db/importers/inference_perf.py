@@ -254,8 +254,7 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
     latency = successes.section("latency") if "latency" in successes else successes  # the server's own metrics
     throughput = successes.section("throughput")
     goodput = successes.section("goodput_metrics")
-    stated = {metric: throughput.number(name) for name, metric in RATES.items()}
-    stated |= {metric: goodput.number(name, low=0) for name, metric in GOODPUT.items()}
+    stated: dict[str, float | None] = {**throughput.metrics(RATES), **goodput.metrics(GOODPUT, low=0)}
     if "rate" in successes:
         stated |= {
             "throughput_samples_per_sec": successes.number("rate", low=0),

@@ -15,7 +15,7 @@ from benchmarking.core.records import SERVER, Result, Samples, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import in_ms, measured
-from db.importers.support.reading import Fields, has_keys, json_objects, mostly, top_fields
+from db.importers.support.reading import Fields, MetricTable, has_keys, json_objects, mostly, top_fields
 from db.importers.support.serving import (
     NOT_STATED,
     STATISTICS,
@@ -38,6 +38,14 @@ TIMES = {
 RAW = {"end_to_end_latency_s": "latency_wall", "ttft_s": "time_to_first_token"}
 """Field of a response -> metric of its samples."""
 COLUMNS = {**latency_columns("request_latency"), **token_columns("time_to_first_token", "time_per_output_token")}
+NUMBERS: MetricTable = {
+    "mean_output_throughput_token_per_s": "throughput_tokens_per_sec",
+    "num_completed_requests_per_min": ("throughput_samples_per_sec", 1 / 60),
+    "request_output_throughput_token_per_s_mean": "request_output_tokens_per_sec_mean",
+    "number_input_tokens_mean": "input_tokens_mean",
+    "number_output_tokens_mean": "output_tokens_mean",
+}
+"""Result -> metric, and the factor to its unit."""
 QUANTILES = {"p25": "p25", "median": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99"}
 OF_A_RESPONSE = {"end_to_end_latency_s", "ttft_s", "number_output_tokens"}
 SUMMARY, RESPONSES = "_summary.json", "_individual_responses.json"
@@ -134,14 +142,7 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
         words["stddev"] = f"{name}_stddev"
         statistics = {statistic: results.number(word, low=0) for statistic, word in words.items()}
         stated |= named_statistics(metric, statistics, COLUMNS, MS_PER_S)
-    per_minute = results.number("num_completed_requests_per_min", low=0)
-    stated |= {
-        "throughput_tokens_per_sec": results.number("mean_output_throughput_token_per_s", low=0),
-        "throughput_samples_per_sec": None if per_minute is None else per_minute / 60,
-        "request_output_tokens_per_sec_mean": results.number("request_output_throughput_token_per_s_mean", low=0),
-        "input_tokens_mean": results.number("number_input_tokens_mean", low=0),
-        "output_tokens_mean": results.number("number_output_tokens_mean", low=0),
-    }
+    stated |= results.metrics(NUMBERS, low=0)
     inputs, outputs = (
         same_length(results.number(f"{name}_min"), results.number(f"{name}_max"))
         for name in ("number_input_tokens", "number_output_tokens")

@@ -16,12 +16,12 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core.quality import Quality, QualityValue
-from benchmarking.core.records import NOT_APPLICABLE, SERVER, Doubt, Json, Point, Scalar, canonical_hash
+from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Point, Scalar, canonical_hash
 from benchmarking.core.sample_statistics import exact_share_interval
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import foreign_result
-from db.importers.support.reading import Fields, top_fields
+from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
+from db.importers.support.reading import Fields, is_number, top_fields
 from db.importers.support.serving import server_host
 
 PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
@@ -111,14 +111,13 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
                 continue
             measure, _, chosen = score.partition(",")
             metric = f"quality_{task}_{measure}" + (f"_{chosen}" if chosen not in ("", "none") else "")
-            if isinstance(scores.peek(score), int | float) and not isinstance(scores.peek(score), bool):
+            if is_number(scores.peek(score)):
                 metrics[re.sub(r"[^\w]+", "_", metric)] = scores.number(score)
     seconds = top.any("total_evaluation_time_seconds") or config.any("total_evaluation_time_secondes")
     if isinstance(seconds, str | int | float) and re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
         metrics["evaluation_duration_s"] = float(seconds)
     batch = config.any("batch_size")
     size = int(batch) if isinstance(batch, int | str) and re.fullmatch(r"[1-9]\d{0,6}", str(batch)) else None
-    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
     yield ForeignRun(
         quality=_quality(top, mode, harness, _quantization(given, word)),
         model_id=top.text("model_name") or name or config.text("model_name") or UNNAMED,
@@ -130,7 +129,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
                 Point(batch_size=size or 1),
                 metrics=metrics,
                 missing={"latency_median_ms": QUALITY},
-                doubts=() if size else (unknown,),
+                doubts=() if size else (BATCH_NOT_STATED,),
             )
         ],
         started_at=top.unix_time("date") if isinstance(top.peek("date"), int | float) else ended_at,
@@ -212,7 +211,7 @@ def _errors(value: float, error: float | None, samples: object) -> tuple[float, 
 
 
 def _share(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 else None
+    return float(value) if is_number(value) and 0 <= value <= 1 else None
 
 
 def _scalar(value: Any) -> Scalar | None:

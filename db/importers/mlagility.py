@@ -20,6 +20,7 @@ from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
     MAX_YAML_BYTES,
     Fields,
+    MetricTable,
     csv_header,
     csv_rows,
     shortened,
@@ -48,20 +49,20 @@ OLD_COLUMNS = {
 """Mean latency in ms, one column per device, in MLAgility's reports."""
 DEVICES = {"x86": "cpu", "nvidia": "cuda"}
 RUNTIMES = {"ort": "onnxruntime", "trt": "tensorrt", "torch-eager": "eager", "torch-compiled": "compiled"}
-NUMBERS = {
-    "mean_latency": ("latency_mean_ms", 1.0),
-    "throughput": ("inferences_per_sec", 1.0),
+NUMBERS: MetricTable = {
+    "mean_latency": "latency_mean_ms",
+    "throughput": "inferences_per_sec",
     "seconds_to_first_token": ("time_to_first_token_mean_ms", MS_PER_S),
     "std_dev_seconds_to_first_token": ("time_to_first_token_std_ms", MS_PER_S),
-    "prefill_tokens_per_second": ("prefill_tokens_per_sec", 1.0),
-    "std_dev_prefill_tokens_per_second": ("prefill_tokens_std_per_sec", 1.0),
-    "token_generation_tokens_per_second": ("decode_tokens_per_sec", 1.0),
-    "std_dev_tokens_per_second": ("decode_tokens_std_per_sec", 1.0),
+    "prefill_tokens_per_second": "prefill_tokens_per_sec",
+    "std_dev_prefill_tokens_per_second": "prefill_tokens_std_per_sec",
+    "token_generation_tokens_per_second": "decode_tokens_per_sec",
+    "std_dev_tokens_per_second": "decode_tokens_std_per_sec",
     **dict.fromkeys(
         ("max_memory_used_gbyte", "max_memory_used_GB", "max_memory_used_gb"),
         ("process_peak_rss_mb", bytes_to_mb(BYTES_PER_GIB)),
     ),
-    "onnx_total_flops": ("flops", 1.0),
+    "onnx_total_flops": "flops",
 }
 """Field -> metric and the factor to its unit."""
 TOKENS = ("prompt_tokens", "response_tokens")
@@ -217,9 +218,7 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
                 sequence_length=_tokens(fields, "prompt_tokens"),
                 new_tokens=_tokens(fields, "response_tokens"),
             ),
-            metrics={
-                metric: fields.scaled(name, factor) for name, (metric, factor) in NUMBERS.items() if name in fields
-            },
+            metrics=fields.metrics(NUMBERS),
             iterations=iterations,
             warmup_iterations=warmups,
             doubts=() if "prompt_tokens" in fields else (BATCH_NOT_STATED,),

@@ -35,6 +35,7 @@ from db.importers.support.measures import BATCH_NOT_STATED, SAME_RATE, block, fo
 from db.importers.support.reading import (
     LARGEST,
     Fields,
+    MetricTable,
     agreed,
     commands_of,
     csv_header,
@@ -145,20 +146,20 @@ IS_FIRST_HEADER = has_columns(*FIRST_VERSIONS)
 SIZES = ("batch_size", "prompt_length", "tokens_generated", "max_length")
 DATE = "%Y-%m-%d %H:%M:%S"
 MB_PER_GIB = bytes_to_mb(BYTES_PER_GIB)
-GENAI_METRICS = {
+GENAI_METRICS: MetricTable = {
     "wall_clock_time_s": ("latency_mean_ms", MS_PER_S),
-    "prompt_processing_latency_ms": ("prompt_processing_mean_ms", 1.0),
-    "prompt_processing_throughput_tps": ("prefill_tokens_per_sec", 1.0),
-    OWN: ("time_per_output_token_mean_ms", 1.0),
-    "token_generation_throughput_tps": ("decode_tokens_per_sec", 1.0),
-    "tokenization_latency_ms": ("tokenize_mean_ms", 1.0),
-    "tokenization_throughput_tps": ("tokenize_tokens_per_sec", 1.0),
-    "sampling_latency_ms": ("sampling_mean_ms", 1.0),
-    "sampling_throughput_tps": ("sampling_tokens_per_sec", 1.0),
+    "prompt_processing_latency_ms": "prompt_processing_mean_ms",
+    "prompt_processing_throughput_tps": "prefill_tokens_per_sec",
+    OWN: "time_per_output_token_mean_ms",
+    "token_generation_throughput_tps": "decode_tokens_per_sec",
+    "tokenization_latency_ms": "tokenize_mean_ms",
+    "tokenization_throughput_tps": "tokenize_tokens_per_sec",
+    "sampling_latency_ms": "sampling_mean_ms",
+    "sampling_throughput_tps": "sampling_tokens_per_sec",
     "peak_gpu_memory_gb": ("gpu_memory_peak_mb", MB_PER_GIB),
     "peak_cpu_memory_gb": ("cpu_memory_peak_mb", MB_PER_GIB),
 }
-"""Metric in the file -> our metric, and the factor to it."""
+"""Metric in the file -> our metric, and the factor to its unit."""
 COUNTS_THE_BUFFER = "the file counts max_length tokens a sequence, which is not its prompt and new tokens"
 DEVICES = ("cpu", "cuda", "rocm", "openvino", "qnn")
 """Execution providers that are named like our devices."""
@@ -476,8 +477,8 @@ def _record(fields: Fields) -> tuple[Cell, Fields, Result]:
     prompt, new = config.count("prompt_length"), config.count("tokens_generated")
     length, total = config.count("max_length"), values.number("wall_clock_throughput_tps", low=0)
     batch = config.count("batch_size") or 1
-    metrics = {metric: values.scaled(name, factor, low=0) for name, (metric, factor) in GENAI_METRICS.items()}
-    took_ms, speed = metrics["prompt_processing_mean_ms"], metrics["prefill_tokens_per_sec"]
+    metrics: dict[str, float | None] = {**values.metrics(GENAI_METRICS, low=0)}
+    took_ms, speed = map(metrics.get, ("prompt_processing_mean_ms", "prefill_tokens_per_sec"))
     if prompt and took_ms and speed and math.isclose(speed * took_ms / MS_PER_S, batch, rel_tol=SAME_RATE):
         metrics["prompt_processing_mean_ms"] = took_ms * prompt
     missing = {}
@@ -512,7 +513,7 @@ def _of_detail(row: Fields) -> ForeignRun:
     point = Point(batch_size=row.required(row.count, "batch_size"), sequence_length=row.count("sequence_length"))
     result = foreign_result(
         point,
-        stated={metric: row.number(name, low=0) for name, metric in TRANSFORMERS_METRICS.items()},
+        stated=row.metrics(TRANSFORMERS_METRICS, low=0),
         iterations=row.integer("test_times"),
     )
     time = row.text("datetime")

@@ -15,7 +15,8 @@ from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar,
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
-from db.importers.support.reading import Fields, csv_lines, parsed_number, understood
+from db.importers.support.reading import Fields, MetricTable, csv_lines, parsed_number, understood
+from db.importers.support.serving import NOT_STATED
 
 DEFINITIONS = {
     "latency_*": "one infer request, several of which run beside each other where concurrency is above 1; in full mode "
@@ -24,18 +25,18 @@ DEFINITIONS = {
     "first_call_ms": "the first inference after compiling",
     "compile_s": "compiling (loading) the model on the device",
 }
-LATENCIES = {"latency_avg": "latency_mean_ms", "latency_min": "latency_min_ms", "latency_max": "latency_max_ms"}
 PERCENTILES = {"25": "p25", "75": "p75", "90": "p90", "95": "p95", "99": "p99"}
 """Percentiles with a column."""
-TIMES = {
+LATENCIES = {"latency_avg": "latency_mean_ms", "latency_min": "latency_min_ms", "latency_max": "latency_max_ms"}
+TIMES: MetricTable = {
     "read_model_time": ("read_model_s", 1 / MS_PER_S),
     "reshape_model_time": ("reshape_model_s", 1 / MS_PER_S),
     "import_model_time": ("import_model_s", 1 / MS_PER_S),
     "compile_model_time": ("compile_s", 1 / MS_PER_S),
-    "first_inference_time": ("first_call_ms", 1.0),
-    "throughput": ("throughput_samples_per_sec", 1.0),
+    "first_inference_time": "first_call_ms",
+    "throughput": "throughput_samples_per_sec",
 }
-"""Number -> metric, and the factor to it from the file's ms or samples per second."""
+"""Number -> metric, and the factor to it where it is not in the file's ms or samples per second."""
 ROUNDED_TO_MS = 0.01
 US_PER_MS = 1e3
 INEXACT, TOO_INEXACT = 0.005, 0.02
@@ -75,12 +76,9 @@ def _run(
     cell = _cell(options, setup)
     cell["runtime_mode"] |= {"shapes": shapes} if shapes else {}
     if setup.peek("api") == "async" and "nireq" not in setup:  # in a log that was cut
-        doubts = (*doubts, Doubt(kind="concurrency_not_stated", severity="info", evidence={"concurrency_stored": 1}))
+        doubts = (*doubts, NOT_STATED)
     error = results.text("error")
-    metrics = {column: value for name, column in LATENCIES.items() if (value := results.number(name)) is not None}
-    for name, (column, factor) in TIMES.items():
-        if (value := results.scaled(name, factor, low=0)) is not None:
-            metrics[column] = value
+    metrics = results.metrics(LATENCIES) | results.metrics(TIMES, low=0)
     # The tool states a percentile in the place of the median, if one was asked for.
     boundary, middle = results.integer("percentile_boundary", high=100), results.number("latency_median")
     missing = {}

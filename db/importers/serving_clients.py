@@ -119,6 +119,11 @@ OWN_FILES = "summary of a sweep: each run has its own file, run=N.json"
 AT_ONCE = ("inf", math.inf)
 OFFLINE_LATENCY = {"avg_latency", "latencies", "percentiles"}
 OFFLINE_THROUGHPUT = {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second"}
+OFFLINE_NUMBERS = {
+    "requests_per_second": "throughput_samples_per_sec",
+    "tokens_per_second": "total_tokens_per_sec",
+    "elapsed_time": "duration_s",
+}
 OFFLINE_MODE = ("quantization", "kv_cache_dtype", "enforce_eager")
 PLAIN: tuple[object, ...] = (None, False, "auto")
 """Values that carry no information."""
@@ -443,12 +448,7 @@ def _offline_throughput(fields: Fields, arguments: Fields) -> Result:
         new_tokens=arguments.count("output_len"),
         requests=requests,
         axes=axes,
-        metrics={
-            "throughput_samples_per_sec": fields.number("requests_per_second", low=0),
-            "total_tokens_per_sec": fields.number("tokens_per_second", low=0),
-            "duration_s": fields.number("elapsed_time", low=0),
-            "total_tokens": tokens,
-        },
+        metrics={**fields.metrics(OFFLINE_NUMBERS, low=0), "total_tokens": tokens},
     )
 
 
@@ -559,8 +559,7 @@ def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
     hardware, word = next((name for one in INFERENCEX_HARDWARE if (name := row.text(one))), ""), row.text("precision")
     gpu = hardware.rpartition(":")[2]  # also in "cluster:h100-dgxc"
     numbers, counts_of = _inferencex_numbers(row), row.section("request_accounting")
-    rates = {**PER_GPU, **ALL_GPUS}
-    stated: dict[str, float | None] = {metric: numbers.number(name, low=0) for name, metric in rates.items()}
+    stated: dict[str, float | None] = {**numbers.metrics({**PER_GPU, **ALL_GPUS}, low=0)}
     for name in numbers:
         found = INFERENCEX_STATISTIC.fullmatch(name)
         if found is None or (found["first"] is None) == (found["last"] is None):
@@ -583,7 +582,7 @@ def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
         failed=counts_of.integer("records_error_dropped"),
         stated=stated,
         missing={"throughput_tokens_per_sec": OF_ONE_GPU}
-        if "output_tput_per_gpu" in numbers and stated["throughput_tokens_per_sec"] is None
+        if "output_tput_per_gpu" in numbers and "throughput_tokens_per_sec" not in stated
         else {},
     )
     mode: dict[str, Scalar] = {**parallel_mode(row), **load_mode(result)}

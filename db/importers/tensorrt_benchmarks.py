@@ -531,8 +531,8 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         "duration_s": None if total_ms is None else total_ms / MS_PER_S,
         "concurrency_mean": requests.number("avg_num_concurrent_requests", low=0),
         "output_tokens_mean": requests.number("avg_output_length", low=0),
-        **{metric: performance.number(name, low=0) for name, metric in TRTLLM_RATES.items()},
-        **{metric: top.section("energy").unread_copy().number(name, low=0) for name, metric in ENERGY.items()},
+        **performance.metrics(TRTLLM_RATES, low=0),
+        **top.section("energy").unread_copy().metrics(ENERGY, low=0),
     }
     for metric, fields, name in (
         ("request_latency", performance, "request_latency_percentiles_ms"),
@@ -553,7 +553,7 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         ends, older = dataset.section(f"{word}_stats"), [dataset.number(f"{one}_{word}") for one in ("avg", "max")]
         lengths.append(same_length(ends.number("minimum"), ends.number("maximum")) or same_length(*older))
     # Of a printed overview alone the GPUs are in its throughput of one.
-    all_gpus, one = (stated[name] for name in ("throughput_tokens_per_sec", "output_tokens_per_sec_per_gpu"))
+    all_gpus, one = (stated.get(name) for name in ("throughput_tokens_per_sec", "output_tokens_per_sec_per_gpu"))
     gpus = round(all_gpus / one) if all_gpus and one and "world_info" not in top else 1
     ends = dataset.section("osl_stats")
     planned = dataset.number("avg_osl", low=0) or ends.number("average", low=0)  # of the data, not of the answers

@@ -58,14 +58,22 @@ PYPERF_DEFINITIONS = {
     "value": "the values of a benchmark whose unit is a number: median over the processes",
 }
 
-STATED = {**{name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")}, "stddev": "latency_std_ms"}
-PYTEST_STATED = {**STATED, "q1": "latency_p25_ms", "q3": "latency_p75_ms", "iqr": "latency_iqr_ms"}
+STATED = {
+    **{name: (f"latency_{name}_ms", MS_PER_S) for name in ("mean", "median", "min", "max")},
+    "stddev": ("latency_std_ms", MS_PER_S),
+}
+PYTEST_STATED = STATED | {
+    "q1": ("latency_p25_ms", MS_PER_S),
+    "q3": ("latency_p75_ms", MS_PER_S),
+    "iqr": ("latency_iqr_ms", MS_PER_S),
+}
+"""Statistic in s -> metric, and the factor to ms."""
 PYTEST_DEFINITIONS = {
     "latency_wall": "time of a round over its iterations, by the benchmark's timer",
     "calls_per_sec": "ops: 1 / mean",
 }
 
-CPU = {"user": "cpu_user_ms", "system": "cpu_system_ms"}
+CPU = {"user": ("cpu_user_ms", MS_PER_S), "system": ("cpu_system_ms", MS_PER_S)}
 HYPERFINE_DEFINITIONS = {
     "latency_wall": "wall time of a run of the command: start of its process to its end, less the time of an empty "
     "shell where it ran in one",
@@ -258,7 +266,7 @@ def _case(benchmark: Fields) -> tuple[Arguments, Result]:
         arguments.point,
         samples=[block(0, in_ms(values), inner_loops=calls)] if values else [],
         metrics={"calls_per_sec": stats.number("ops", low=0)},
-        stated={column: stats.scaled(name, MS_PER_S) for name, column in PYTEST_STATED.items()},
+        stated=stats.metrics(PYTEST_STATED),
         iterations=stats.integer("rounds"),
         kept={**benchmark.rest(), "inner_loops": calls},
     )
@@ -281,7 +289,7 @@ def _hyperfine_run(numbered: tuple[int, Fields]) -> ForeignRun:
         found["parameter"] = parsed_number(str(result.any("parameter")))
     arguments = arguments_of(command or "unknown", found)
     seconds, memory = result.numbers("times", low=0), result.numbers("memory_usage_byte", low=0)
-    means = {column: result.scaled(name, MS_PER_S) for name, column in CPU.items()}
+    means = result.metrics(CPU)
     # A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work.
     codes = result.items("exit_codes")
     failed = [code for code in codes if code != 0]
@@ -290,7 +298,7 @@ def _hyperfine_run(numbered: tuple[int, Fields]) -> ForeignRun:
         arguments.point,
         samples=[block(0, in_ms(seconds))] if seconds else [],
         metrics={**means, "process_peak_rss_mb": bytes_to_mb(median_of(memory)) if memory else None},
-        stated={column: result.scaled(name, MS_PER_S) for name, column in STATED.items()},
+        stated=result.metrics(STATED),
         doubts=[Doubt(kind="command_failed", severity="invalid", evidence=evidence)] if failed else [],
     )
     return ForeignRun(

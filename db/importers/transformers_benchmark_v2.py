@@ -19,7 +19,16 @@ from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format, exported, exported_axes, is_amd
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import as_exported, block, foreign_result, in_ms, measured, median_of
-from db.importers.support.reading import Fields, has_keys, json_objects, mostly, shortened, top_fields, understood
+from db.importers.support.reading import (
+    Fields,
+    MetricTable,
+    has_keys,
+    json_objects,
+    mostly,
+    shortened,
+    top_fields,
+    understood,
+)
 
 DEFINITIONS = {
     "latency_*": "a call of generate, warmed up; with continuous batching all requests of a batch, sent at once",
@@ -59,9 +68,9 @@ FIRST_RUNTIMES = ("compiled", "kernelized")
 """Variants that are runtimes; others are eager."""
 FIRST_MODE = ("attn_implementation", "sdpa_backend", "compile_mode")
 FIRST_STATED = ("mean", "median", "min", "max", "p25", "p75", "p90", "p95", "p99")
-GPU_METRICS = {
-    "gpu_utilization_mean": ("utilization_mean_percent", 1.0),
-    "gpu_utilization_max": ("utilization_max_percent", 1.0),
+GPU_METRICS: MetricTable = {
+    "gpu_utilization_mean": "utilization_mean_percent",
+    "gpu_utilization_max": "utilization_max_percent",
     "gpu_memory_used_mean": ("memory_device_used_mean_mb", MB_PER_MIB),
     "gpu_memory_used_max": ("memory_device_global_peak_mb", MB_PER_MIB),
 }
@@ -338,7 +347,7 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
             "time_per_output_token_ms": median_of(means) if means else each.scaled("median", MS_PER_S),
             **rates,
             # The lowest values, the number of samples and the monitor's status are only kept.
-            **{metric: gpu.scaled(name, factor, low=0) for name, (metric, factor) in GPU_METRICS.items()},
+            **gpu.metrics(GPU_METRICS, low=0),
         },
         stated={
             **{f"latency_{name}_ms": latency.scaled(name, MS_PER_S) for name in FIRST_STATED},

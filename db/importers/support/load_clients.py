@@ -89,11 +89,7 @@ def client_result(
     completed, concurrency = load.integer("completed"), load.count("max_concurrency")
     rate = None if load.peek("request_rate") in NO_RATE else load.number("request_rate", low=0)
     inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
-    metrics = {
-        metric: value
-        for name, metric in {**CLIENT_NUMBERS, **numbers}.items()
-        if (value := load.number(name, low=0)) is not None
-    }
+    metrics = load.metrics({**CLIENT_NUMBERS, **numbers}, low=0)
     missing: dict[str, str] = {}
     if not outputs and client_task(load) != "text-generation":
         missing = {name: NO_OUTPUT for name in OUTPUT_RATES if metrics.pop(name, None) is not None}

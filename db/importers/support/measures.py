@@ -35,7 +35,7 @@ from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatistics, describe, over_launches, slow_calls
 from benchmarking.core.text import listed
 from db.importers.support.files import LeftOut
-from db.importers.support.reading import INT32_MAX
+from db.importers.support.reading import INT32_MAX, is_number
 from db.rows import NEVER_NEGATIVE
 
 MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": MS_PER_S}
@@ -387,13 +387,13 @@ def _numeric(values: Any, depth: int = 0) -> Iterator[str]:
         if depth == 0 and name in OURS:
             continue
         if isinstance(value, Mapping):
-            if any(isinstance(one, int | float) and not isinstance(one, bool) for one in value.values()):
+            if any(map(is_number, value.values())):
                 yield name
             yield from _numeric(value, depth + 1)
         elif isinstance(value, list):
-            if value and isinstance(value[0], int | float) and not isinstance(value[0], bool):
+            if value and is_number(value[0]):
                 yield name
             elif value and isinstance(value[0], Mapping):
                 yield from _numeric(value[0], depth + 1)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif is_number(value):
             yield name

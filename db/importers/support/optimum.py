@@ -256,7 +256,11 @@ MEMORY = {
 SUMMED_VRAM = f"{NOT_SUPPORTED}: on ROCm the tool sums the readings up"
 PER_TOKEN = f"{NOT_SUPPORTED}: per_token.latency repeats intervals, and has the gaps between calls among them"
 NOT_COLD = f"{NOT_SUPPORTED}: first_generate is the second call: the first is not timed"
-ENERGY = {"cpu": "energy_cpu_pkg_j_per_call", "gpu": "energy_gpu_j_per_call", "ram": "energy_dram_j_per_call"}
+ENERGY = {
+    "cpu": ("energy_cpu_pkg_j_per_call", J_PER_KWH),
+    "gpu": ("energy_gpu_j_per_call", J_PER_KWH),
+    "ram": ("energy_dram_j_per_call", J_PER_KWH),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +303,7 @@ def result(
     energies = (targets[name].fields("energy") for name in MAIN if name in targets)
     if (energy := next((entry for entry in energies if entry is not None), None)) is not None:
         if (unit := energy.text("unit")) in (None, "kWh"):
-            metrics |= {column: energy.scaled(name, J_PER_KWH, low=0) for name, column in ENERGY.items()}
+            metrics |= energy.metrics(ENERGY, low=0)
         else:
             energy.leave_out("unit", f"expected kWh, found {unit!r}")
     whole = times[main] if main else None
@@ -367,12 +371,15 @@ def _times(target: Fields) -> Times | None:
     latency = target.fields("latency")
     if latency is None or latency.peek("unit") not in (None, "s") or (mean := latency.number("mean")) is None:
         return None
-    found = {name: value * MS_PER_S for name in STATED if (value := latency.number(STATED[name])) is not None}
+    found = latency.metrics(STATED)
     return Times(values=array("d"), mean=mean * MS_PER_S, median=found.pop("median", None), stated=found)
 
 
-STATED = {"median": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "std": "stdev"}
-"""Statistic -> its name in a report."""
+STATED = {
+    name: (statistic, MS_PER_S)
+    for name, statistic in {"p50": "median", "p90": "p90", "p95": "p95", "p99": "p99", "stdev": "std"}.items()
+}
+"""Name in a report -> the statistic, and the factor to ms."""
 
 
 def _generation(
@@ -429,4 +436,4 @@ def _peaks(memory: Fields, names: Mapping[str, str]) -> dict[str, float]:
     if (unit := memory.text("unit")) not in (None, "MB"):
         memory.leave_out("unit", f"expected MB, found {unit!r}")
         return {}
-    return {column: value for name, column in names.items() if (value := memory.number(name, low=0)) is not None}
+    return memory.metrics(names, low=0)

@@ -77,6 +77,8 @@ def parsed_number(text: str) -> int | float | str:
 
 Value = TypeVar("Value")
 Entry = TypeVar("Entry")
+MetricTable = Mapping[str, str | tuple[str, float]]
+"""Field -> metric, or the metric and the factor to its unit."""
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -133,6 +135,16 @@ class Fields:
         """A finite number, not below `low`, times the factor to another unit."""
         value = self.number(name, low=low)
         return None if value is None else value * factor
+
+    def metrics(self, names: MetricTable, *, low: float = -math.inf) -> dict[str, float]:
+        """The finite numbers, none below `low`, in the fields of a table, by metric. Of a field that is absent or left
+        out there is none."""
+        found: dict[str, float] = {}
+        for name, entry in names.items():
+            metric, factor = (entry, 1.0) if isinstance(entry, str) else entry
+            if (value := self.scaled(name, factor, low=low)) is not None:
+                found[metric] = value
+        return found
 
     def count(self, name: str) -> int | None:
         """A whole number from 1 that fits into a column of the warehouse: a batch size, tokens, threads."""
@@ -378,6 +390,11 @@ def understood(file: ForeignFile, entries: Iterable[Entry], read: Callable[[Entr
             file.leave_out_row(error)
         else:
             yield value
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value of JSON is a number: true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def has_keys(value: Any, names: Set[str]) -> TypeGuard[dict[str, Any]]:
