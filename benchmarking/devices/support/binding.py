@@ -18,7 +18,7 @@ from benchmarking.core.device_contracts import Placement
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.system_values import UnreadableError, gather, limits, read_int, read_text
+from benchmarking.devices.support.system_values import UnreadableError, core_of, gather, limits, read_text
 
 ROOT = Path("/")
 MAX_CPU = 65_535
@@ -181,8 +181,7 @@ def allowed_cpus() -> list[int]:
 def physical_cores(cpus: Collection[int], root: Path = ROOT) -> int:
     """The number of physical cores of the processors. Raises UnreadableError."""
     folder = root / "sys/devices/system/cpu"
-    topologies = [folder / f"cpu{cpu}/topology" for cpu in cpus]
-    return len({(read_int(path / "physical_package_id"), read_int(path / "core_id")) for path in topologies})
+    return len({core_of(folder / f"cpu{cpu}/topology") for cpu in cpus})
 
 
 def default_threads(cpus: Collection[int], root: Path = ROOT) -> int:

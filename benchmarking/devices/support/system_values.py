@@ -187,8 +187,8 @@ def linux_facts(root: Path) -> Readings:
     nodes = root / "sys/devices/system/node"
     rest = gather(
         {
-            "cpu_cores": lambda: len(_cores(root)),
-            "cpu_sockets": lambda: len({package for package, _ in _cores(root)}),
+            "cpu_cores": lambda: len({core_of(topology) for topology in _topologies(root)}),
+            "cpu_sockets": lambda: len({read_int(path / "physical_package_id") for path in _topologies(root)}),
             "is_smt_active": lambda: read_int(root / "sys/devices/system/cpu/smt/active") == 1,
             "numa_nodes": lambda: value_or_reason(
                 sum(path.is_dir() for path in nodes.glob("node[0-9]*")) or None, f"no {nodes}", NOT_SUPPORTED
@@ -243,13 +243,23 @@ def _processor(cpuinfo: str) -> Readings:
     )
 
 
-def _cores(root: Path) -> set[tuple[int, int]]:
-    """Physical cores as (package, core). Offline processors have no topology and are not counted."""
+def _topologies(root: Path) -> list[Path]:
+    """The topology folders of the processors. Offline ones have none, and are not counted."""
     folder = root / "sys/devices/system/cpu"
     topologies = [path for path in folder.glob("cpu[0-9]*/topology") if path.is_dir()]
     if not topologies:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}/cpu0/topology")
-    return {(read_int(path / "physical_package_id"), read_int(path / "core_id")) for path in topologies}
+    return topologies
+
+
+def core_of(topology: Path) -> str:
+    """The physical core of a processor, by the processors that share it. `core_id` alone does not tell cores apart: on
+    Arm and RISC-V it counts from 0 in each cluster (drivers/base/arch_topology.c), and on x86 in each die before Linux
+    6.9. Raises UnreadableError."""
+    for name in ("core_cpus_list", "thread_siblings_list"):  # the newer name, and that before Linux 5.2
+        if processors := text_or_empty(topology / name):
+            return processors
+    return f"package {read_int(topology / 'physical_package_id')}, core {read_int(topology / 'core_id')}"
 
 
 VIRTUAL_PRODUCT = re.compile(r"QEMU|KVM|VMware|VirtualBox|Virtual Machine|Bochs|Xen|dummy-virt")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.devices.support import binding
+from benchmarking.devices.support import binding, system_values
 from benchmarking.devices.support.system_values import UnreadableError
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no CPU affinity")
@@ -90,7 +90,7 @@ def test_bound_threads_stay_on_the_list_and_escaped_ones_are_named():
     """In a separate process, since a binding is permanent; with one processor, threads cannot escape."""
     code = """
 import json, os, threading, time
-from benchmarking.devices.support import binding
+from benchmarking.devices.support import binding, system_values
 first, stop = min(os.sched_getaffinity(0)), threading.Event()
 everywhere = os.sched_getaffinity(0)
 early = threading.Thread(target=stop.wait); early.start()
@@ -216,6 +216,17 @@ def test_cpu_lists_are_written_in_linux_notation(cpus, text):
 @pytest.mark.parametrize(("cpus", "cores"), [((0, 2), 1), ((0, 1), 2), ((0, 4), 2), (range(8), 4), ((), 0)])
 def test_processors_of_one_core_count_once(two_sockets_with_smt, cpus, cores):
     assert binding.physical_cores(cpus, two_sockets_with_smt) == cores
+
+
+@pytest.mark.parametrize("name", ["core_cpus_list", "thread_siblings_list"])
+def test_cores_are_told_apart_where_their_numbers_begin_anew_in_each_cluster(plant, name):
+    """An RK3588 under Linux 6.0 or newer: 4 + 2 + 2 cores in one package."""
+    files = {}
+    for cpu, number in enumerate((0, 1, 2, 3, 0, 1, 0, 1)):
+        files |= core(cpu, 0, number) | {f"sys/devices/system/cpu/cpu{cpu}/topology/{name}": cpu}
+    root = plant(files)
+    assert binding.physical_cores(range(8), root) == 8
+    assert system_values.linux_facts(root).values["cpu_cores"] == 8
 
 
 def test_cpu_binding_defaults_to_one_thread_per_core(two_sockets_with_smt, tmp_path):
