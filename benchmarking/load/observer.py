@@ -106,12 +106,6 @@ PATH = "/metrics"
 OF_API = re.compile(rf"(?:/v\d+|{PATH})/*$")
 """The end of the path of an API, beside which the metrics are; and that of metrics themselves."""
 MOST_METRICS = 200
-CACHE_COUNTERS: Mapping[str, str] = {
-    "vllm:prefix_cache_hits_total": "vllm:prefix_cache_queries_total",
-    "sglang:cached_tokens_total": "sglang:prompt_tokens_total",
-}
-"""Counter of prompt tokens from a prefix cache -> counter of all prompt tokens, for servers whose replies report cached
-tokens only with an option."""
 MAX_NAME = 200
 """Characters of a metric's name."""
 COUNTER = re.compile(r"# TYPE ([A-Za-z_:][\w:]*) counter\s*$")
@@ -139,10 +133,13 @@ STATES: Mapping[str, tuple[str | tuple[str, ...], ...]] = {
     ),
     "server_preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total"),
     "server_prompt_tokens": (
-        *CACHE_COUNTERS.values(),
+        *("vllm:prompt_tokens_total", "sglang:prompt_tokens_total"),
         ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total"),
     ),
-    "server_prefix_hits": (*CACHE_COUNTERS, "llamacpp:prompt_tokens_cached_total"),
+    "server_prefix_hits": (  # vLLM's own cache and its connector's (LMCache, offloading): one counter, or one of each
+        *("vllm:prompt_tokens_cached_total", ("vllm:prefix_cache_hits_total", "vllm:external_prefix_cache_hits_total")),
+        *("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total"),
+    ),
     "server_queued": ("vllm:request_queue_time_seconds_count", "sglang:queue_time_seconds_count"),
     "server_queue_time": ("vllm:request_queue_time_seconds_sum", "sglang:queue_time_seconds_sum"),
 }
@@ -231,12 +228,18 @@ def state(found: Mapping[str, list[float]]) -> dict[str, float]:
     """What a server's metrics say of its state (`STATES`). Several engines behind one address are summed; the use of
     the KV cache is that of the fullest one."""
     values: dict[str, float] = {}
-    for name, sources in STATES.items():
-        parts = ((source,) if isinstance(source, str) else source for source in sources)
-        known = next(([*chain(*(found[one] for one in part))] for part in parts if all(map(found.get, part))), None)
-        if known is not None:
-            values[name] = 100 * max(known) if name in SHARES else math.fsum(known)
+    for name in STATES:
+        for sources in sources_of(name):
+            if all(map(found.get, sources)):
+                known = [*chain(*(found[source] for source in sources))]
+                values[name] = 100 * max(known) if name in SHARES else math.fsum(known)
+                break
     return values
+
+
+def sources_of(name: str) -> list[tuple[str, ...]]:
+    """The alternatives for a state (`STATES`): metrics of a server, which are summed."""
+    return [(source,) if isinstance(source, str) else source for source in STATES[name]]
 
 
 def device_use(found: Mapping[str, list[float]]) -> Readings:
@@ -267,6 +270,15 @@ def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
         is_known = bool(before) and not math.isnan(change) and not (change < 0 and name.endswith(TOTAL))
         found[name] = {"after": value, **({"change": change} if is_known else {})}
     return found
+
+
+def counted(metrics: Mapping[str, Mapping[str, float]], name: str) -> float | None:
+    """By how much a state (`STATES`) rose during a level, by its `changes`; None where that is unknown."""
+    for sources in sources_of(name):
+        rises = [metrics.get(source, {}).get("change") for source in sources]
+        if None not in rises:
+            return math.fsum(rise for rise in rises if rise is not None)
+    return None
 
 
 INTERVAL_S = 0.5
@@ -347,17 +359,16 @@ class Observed:
 
 
 def observed(usage: Usage, requests: Requests) -> Observed:
-    """What the samples of a level say: their series, extremes, energy, and doubts."""
-    names = [name for name in RAW if len(usage.series(name)) > LEAST_SHARE * len(usage.samples)]
-    kept = [sample for sample in usage.samples if all(name in sample.values for name in names)]
-    if len(kept) < LEAST_SAMPLES or not names:
-        return Observed()
-    values = {name: [sample.values[name] for sample in kept] for name in names}
-    for name in (name for name in COUNTERS if name in values):
-        total = values.pop(name)
-        if all(earlier <= later for earlier, later in pairwise(total)):  # else it counts anew
-            values[name] = [count - total[0] for count in total]
-    names = [name for name in names if name in values]
+    """What the samples of a level say: their series, extremes, energy, and doubts. Each figure is of all samples with
+    its reading; the series are of those with every reading."""
+    rows = [dict(sample.values) for sample in usage.samples]
+    for name in COUNTERS:
+        _count_from_the_start(rows, name)
+    values: dict[str, list[float]] = {}
+    for name in RAW:
+        found = [row[name] for row in rows if name in row]
+        if len(found) >= LEAST_SAMPLES and len(found) > LEAST_SHARE * len(rows):
+            values[name] = found
     metrics = {
         metric: convert(values[name])
         for metric, name, convert in (
@@ -381,11 +392,19 @@ def observed(usage: Usage, requests: Requests) -> Observed:
         doubts.append(doubt("server_preempted", preemptions=preempted))
     if (fullest := metrics.get("server_kv_cache_max_percent")) is not None and fullest >= FULL_PERCENT:
         doubts.append(doubt("kv_cache_full", kv_cache_max_percent=fullest))
+    kept = [
+        (sample.at_ns, row)
+        for sample, row in zip(usage.samples, rows, strict=True)
+        if values and values.keys() <= row.keys()
+    ]
+    series: dict[str, tuple[str, list[float]]] = {}
+    if len(kept) >= LEAST_SAMPLES:
+        series[TIMES] = "ms", [(at_ns - kept[0][0]) / NS_PER_MS for at_ns, _ in kept]
+        for name in values:
+            metric, unit = RAW[name]
+            read = [row[name] for _, row in kept]
+            series[metric] = unit, [*map(bytes_to_mb, read)] if unit == "MB" else read
     step = -(-len(kept) // MOST_SAMPLES)
-    series = {TIMES: ("ms", [(sample.at_ns - kept[0].at_ns) / NS_PER_MS for sample in kept])}
-    for name in names:
-        metric, unit = RAW[name]
-        series[metric] = unit, [bytes_to_mb(one) for one in values[name]] if unit == "MB" else values[name]
     return Observed(
         samples=tuple(
             Samples(
@@ -401,6 +420,23 @@ def observed(usage: Usage, requests: Requests) -> Observed:
         metrics=metrics,
         doubts=tuple(doubts),
     )
+
+
+def _count_from_the_start(rows: Sequence[dict[str, float]], name: str) -> None:
+    """Make a counter of the server one of the level, from its first sample; without it where it counted anew. One that
+    appears later has counted from 0, since servers show labels from their first use: SGLang's retractions appear with
+    the first one."""
+    answered = [row for row in rows if not STATES.keys().isdisjoint(row)]
+    first = next((place for place, row in enumerate(answered) if name in row), 0)
+    for row in answered[:first]:
+        row[name] = 0.0
+    total = [row[name] for row in answered if name in row]
+    is_anew = any(earlier > later for earlier, later in pairwise(total))
+    for row in answered:
+        if name in row:
+            count = row.pop(name)
+            if not is_anew:
+                row[name] = count - total[0]
 
 
 def _energy(values: Mapping[str, Sequence[float]], requests: Requests) -> dict[str, float]:

@@ -48,7 +48,7 @@ from benchmarking.load.connections import Target
 from benchmarking.load.curve import facts_of
 from benchmarking.load.generator import Count, Level, run_level
 from benchmarking.load.load_settings import LOAD
-from benchmarking.load.observer import CACHE_COUNTERS, Observed, ServerObserver, changes, observed, scraped
+from benchmarking.load.observer import Observed, ServerObserver, changes, counted, observed, scraped
 from benchmarking.load.results import LEAST_REUSED, point_of, prompt_tokens, result_of
 from benchmarking.load.served import NotStartedError, Own, log_end, served
 from benchmarking.load.server_plan import Combination
@@ -227,12 +227,10 @@ class ServerLoad:
         is_reported = any(cached_token is not None for requests in done for cached_token in requests.cached_tokens)
         if is_reported or self.traffic.may_hit_a_prefix:
             return ()
-        for hits, prompts in CACHE_COUNTERS.items():
-            cached, total = (metrics.get(name, {}).get("change") for name in (hits, prompts))
-            if cached is not None and total is not None:
-                is_template = self.target.endpoint == "chat" and cached < LEAST_REUSED * total
-                return () if is_template else prefix_cache_hit(cached, total)
-        return ()
+        cached, total = counted(metrics, "server_prefix_hits"), counted(metrics, "server_prompt_tokens")
+        if cached is None or total is None or (self.target.endpoint == "chat" and cached < LEAST_REUSED * total):
+            return ()  # unknown, or the template of a chat
+        return prefix_cache_hit(cached, total)
 
     def run(
         self,

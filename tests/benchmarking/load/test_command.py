@@ -44,8 +44,8 @@ METRICS = "# TYPE served counter\nserved_total 5.0\n# TYPE waiting gauge\nwaitin
 
 COUNTERS = """# TYPE vllm:prefix_cache_hits counter
 vllm:prefix_cache_hits_total {requests}
-# TYPE vllm:prefix_cache_queries counter
-vllm:prefix_cache_queries_total {requests}0
+# TYPE vllm:prompt_tokens counter
+vllm:prompt_tokens_total {requests}0
 # EOF
 """
 """As vLLM's, of which a tenth comes from the cache."""

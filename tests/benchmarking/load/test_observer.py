@@ -120,6 +120,34 @@ def test_the_counters_of_a_server_say_what_happened_during_the_level():
     assert "server_queued" not in {one.metric for one in none.samples}
 
 
+def test_a_counter_that_appears_during_the_level_has_counted_from_0():
+    """SGLang's retractions and cached tokens appear with the first one: what was read before is not left out."""
+    waiting, cache = [50, 50, 50, 50, 1, 1], [90, 90, 90, 90, 30, 30]
+    usage = usage_of(
+        server_waiting=waiting, server_kv_cache_percent=cache, server_preemptions=[None, None, None, None, 7, 9]
+    )
+    found = observed(usage, requests_of())
+    assert found.metrics["server_waiting_max"] == 50
+    assert found.metrics["server_kv_cache_max_percent"] == 90
+    assert found.metrics["server_preempted_requests"] == 9
+    assert [one.kind for one in found.doubts] == ["server_preempted"]
+    (series,) = (one for one in found.samples if one.metric == "server_preemptions")
+    assert series.values == (0, 0, 0, 0, 7, 9)
+    unanswered = usage_of(resident_bytes=[1e6] * 4, server_preemptions=[None, 5, 5, 6])
+    (series,) = (one for one in observed(unanswered, requests_of()).samples if one.metric == "server_preemptions")
+    assert series.values == (0, 0, 1), "where the server did not answer, it may have counted before"
+
+
+def test_figures_are_of_all_samples_with_their_reading():
+    """An overloaded server answers requests for its metrics late, when its memory and power are highest."""
+    found = observed(
+        usage_of(resident_bytes=[1e6, 9e6, 1e6, 1e6], power_w=[100, 500, 100, 100], server_waiting=[1, None, 2, 3]),
+        requests_of(),
+    )
+    assert found.metrics["server_memory_max_mb"] == 9.0
+    assert found.metrics["server_power_mean_w"] == 200.0
+
+
 def test_a_reading_that_is_missing_now_and_then_keeps_the_times_of_all_series_equal():
     found = observed(usage_of(resident_bytes=[1e6] * 5, server_running=[1, None, 2, 3, 4]), requests_of())
     assert {len(one.values) for one in found.samples} == {4}
@@ -151,6 +179,18 @@ def test_a_long_level_is_stored_in_evenly_spaced_samples_with_the_extremes_of_al
         ({"sglang:token_usage": [1.0]}, {"server_kv_cache_percent": 100.0}),
         ({"llamacpp:requests_deferred": [0.0]}, {"server_waiting": 0.0}),
         ({"vllm:prefix_cache_hits_total": [5.0, 6.0]}, {"server_prefix_hits": 11.0}),
+        (  # without a prefix cache nothing is looked up: its queries are no number of prompt tokens
+            {"vllm:prompt_tokens_total": [1600.0], "vllm:prefix_cache_queries_total": [0.0]},
+            {"server_prompt_tokens": 1600.0},
+        ),
+        (
+            {"vllm:prefix_cache_hits_total": [5.0], "vllm:external_prefix_cache_hits_total": [30.0]},
+            {"server_prefix_hits": 35.0},
+        ),
+        (
+            {"vllm:prefix_cache_hits_total": [9.0], "vllm:prompt_tokens_cached_total": [35.0]},
+            {"server_prefix_hits": 35.0},
+        ),
         ({"sglang:prompt_tokens_total": [7.0]}, {"server_prompt_tokens": 7.0}),
         (
             {"llamacpp:prompt_tokens_total": [17.0], "llamacpp:prompt_tokens_cached_total": [15.0]},
