@@ -43,6 +43,7 @@ from benchmarking.core.records import (
     Workload,
     from_json,
 )
+from benchmarking.core.text import grouped
 from db.rows import (
     CELL_COLUMNS,
     HARDWARE_COLUMNS,
@@ -185,10 +186,7 @@ def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]
 
 
 def _grouped(warehouse: Warehouse, sql: str, run_ids: Sequence[str], key: str) -> dict[str, list[dict[str, Any]]]:
-    grouped: dict[str, list[dict[str, Any]]] = {}
-    for row in warehouse.query(sql, {"runs": list(run_ids)}).dicts():
-        grouped.setdefault(row[key], []).append(row)
-    return grouped
+    return grouped((row[key], row) for row in warehouse.query(sql, {"runs": list(run_ids)}).dicts())
 
 
 def _run(row: StoredRow, results: tuple[Result, ...]) -> Run:
@@ -232,11 +230,9 @@ def _run(row: StoredRow, results: tuple[Result, ...]) -> Run:
 def qualities(warehouse: Warehouse, run_ids: Sequence[str], *, only_own: bool = False) -> dict[str, Quality]:
     """The quality of the models of runs, by run, where it was measured: by the run, and unless `only_own` also by an
     imported evaluation of the same model, precision and engine."""
-    by_run: dict[str, list[StoredRow]] = {}
-    for row in warehouse.query(QUALITY, {"runs": list(run_ids), "own": only_own}).dicts():
-        by_run.setdefault(row["run_id"], []).append(row)
+    stored = warehouse.query(QUALITY, {"runs": list(run_ids), "own": only_own}).dicts()
     found = {}
-    for run_id, rows in by_run.items():
+    for run_id, rows in grouped((row["run_id"], row) for row in stored).items():
         by_source = {source_of(row["metric"]): row for row in rows}
         of_pass = by_source.get("inputs", rows[0])
         inputs, how = of_pass["inputs"], json.loads(of_pass["how"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.doubts import KINDS, SEVERITIES
 from benchmarking.core.records import LOOP, SCENARIO, Scalar, bench_settings
 from benchmarking.core.tables import NOTHING
-from benchmarking.core.text import listed, number, visible
+from benchmarking.core.text import grouped, listed, number, visible
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -193,17 +193,13 @@ def settings_words(
         tuple(map(str, (*(row[name] for name in SUBJECT), precision_words(row["precision"], row["runtime_mode"]))))
         for row in rows
     ]
-    groups: dict[tuple[tuple[str, ...], int], list[dict[str, object]]] = {}
-    for subject, mode, side in zip(subjects, modes, sides or [0] * len(modes), strict=True):
-        groups.setdefault((subject, side), []).append(mode)
+    groups = grouped(zip(zip(subjects, sides or [0] * len(modes), strict=True), modes, strict=True))
     names: dict[tuple[str, ...], set[str]] = {}
     for (subject, _), group in groups.items():
         differing = {*differing_names(group)}
         if CONFIGURATION in differing:
             others = sorted(differing - {CONFIGURATION})
-            alike: dict[str, list[dict[str, object]]] = {}
-            for mode in group:
-                alike.setdefault(json.dumps([mode.get(name) for name in others]), []).append(mode)
+            alike = grouped((json.dumps([mode.get(name) for name in others]), mode) for mode in group)
             for equal in alike.values():
                 if len({mode.get(CONFIGURATION) for mode in equal}) == 1:
                     for mode in equal:

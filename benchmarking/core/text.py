@@ -1,4 +1,5 @@
-"""Formatting of numbers, durations, sizes and times, escaping of untrusted text, and Markdown tables."""
+"""Formatting of numbers, durations, sizes and times, escaping of untrusted text, Markdown tables, and what shares a
+name."""
 
 from __future__ import annotations
 
@@ -7,10 +8,15 @@ import math
 import re
 import sys
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, count, pairwise
 from textwrap import TextWrapper
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 HUGE = 1e15
 """Numbers from here on are shown with an exponent, since their digits would not fit in a column."""
@@ -110,11 +116,29 @@ def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
     return separator.join(names[:most]) + more
 
 
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The values by key, both in the order in which they come."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def numbered(names: Sequence[str], separator: str = "_", first: int = 1) -> list[str]:
+    """The names, repeated ones with a number that makes no other name of the list: x, x_1."""
+    unique: dict[str, None] = {}
+    taken = {*names}
+    numbers: dict[str, Iterator[int]] = defaultdict(lambda: count(first))
+    for name in names:
+        others = (f"{name}{separator}{number}" for number in numbers[name])
+        free = next(other for other in others if other not in taken) if name in unique else name
+        unique[free] = None
+    return [*unique]
+
+
 def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, object]]) -> list[str]:
     """The names, each that others have too with the settings in which these differ: "eager b1, attention sdpa"."""
-    groups: dict[str, list[Mapping[str, object]]] = {}
-    for name, own in zip(names, settings, strict=True):
-        groups.setdefault(name, []).append(own)
+    groups = grouped(zip(names, settings, strict=True))
     differing = {
         name: [key for key in sorted(set(chain(*group))) if any(own.get(key) != group[0].get(key) for own in group)]
         for name, group in groups.items()
@@ -134,9 +158,7 @@ def distinct_names(
     `facts` has one sequence of equal length for each name. Of a list of settings ("attention=sdpa, cache=static"), only
     the items are given that not all equal names have.
     """
-    groups: dict[str, list[Sequence[str]]] = {}
-    for name, own in zip(names, facts, strict=True):
-        groups.setdefault(name, []).append(own)
+    groups = grouped(zip(names, facts, strict=True))
     shared_by_place: dict[str, dict[int, set[str]]] = {}  # of the facts that are given, the items that all have
     for name, alike in groups.items():
         places = [place for place, values in enumerate(zip(*alike, strict=True)) if len({*values}) > 1]
@@ -153,13 +175,7 @@ def distinct_names(
         for place, shared in shared_by_place[name].items():
             parts.append(", ".join(item for item in own[place].split(", ") if item not in shared))
         longer.append(separator.join(filter(None, parts)))
-    unique: dict[str, None] = {}
-    taken = {*longer}
-    for name in longer:
-        numbered = (f"{name}{separator}{number}" for number in count(2))
-        free = (other for other in numbered if other not in unique and other not in taken)
-        unique[next(free) if name in unique else name] = None
-    return [*unique]
+    return numbered(longer, separator, 2)
 
 
 def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:

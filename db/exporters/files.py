@@ -426,9 +426,7 @@ class OpenMetricsExporter:
             request.notify(f"left out: {again} at the same time as another one of the series")
         others = sorted({name for row in kept.values() for name in row["other_metrics"]} - set(numbers))
         # A family occurs once in the text, and tools state the same quantity in several units: duration_ms, duration_s.
-        families: dict[str, list[str]] = {}
-        for column in (*numbers, *others):
-            families.setdefault(family(column).name, []).append(column)
+        families = text.grouped((family(column).name, column) for column in (*numbers, *others))
         with text_output(request.file) as stream:
             for of_family in families.values():
                 column, kind = of_family[0], family(of_family[0])

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
+from benchmarking.core.text import grouped
 from db.importers.support.building import Argument, Arguments, ForeignRun, Format, arguments_of, as_argument
 from db.importers.support.files import ForeignFile, read_file, stored_beside
 from db.importers.support.measures import block, foreign_result, in_ms
@@ -199,10 +200,7 @@ def _runs(
     stated = described.get("type") if isinstance(described, dict) else None
     last_word = str(stated or name.rpartition(".")[2]).lower()
     kind: Kind = next((one for prefix, one in KINDS.items() if last_word.startswith(prefix)), "track")
-    groups: dict[str, list[tuple[Arguments, Fields]]] = {}
-    for case in cases:
-        groups.setdefault(case[0].key, []).append(case)
-    for key, own in groups.items():
+    for key, own in grouped((case[0].key, case) for case in cases).items():
         arguments = own[0][0]
         yield ForeignRun(
             key=key,

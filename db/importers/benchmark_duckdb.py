@@ -17,6 +17,7 @@ from benchmarking.core.errors import StorageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Json, Phase, Point, Result, Status
+from benchmarking.core.text import grouped
 from db.connection import Config, connect, translate_errors
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
@@ -210,9 +211,7 @@ def merged(held: Sequence[ResultRow]) -> list[ResultRow]:
 def result_of(held: ResultRow) -> Result:
     """The result; latency columns that the file does not state are computed from the raw values."""
     raw_rest = [dict(one.kept) for one in held.raw]
-    groups: dict[tuple[int, Phase, str, str], list[RawValues]] = {}
-    for row in held.raw:
-        groups.setdefault((row.launch, row.phase, row.metric, row.unit), []).append(row)
+    groups = grouped(((row.launch, row.phase, row.metric, row.unit), row) for row in held.raw)
     samples = [
         measured(metric, values, unit=unit, launch=launch, phase=phase)
         for (launch, phase, metric, unit), own in groups.items()

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Result, Scalar
+from benchmarking.core.text import grouped
 from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_UNIT, block, foreign_result
@@ -125,10 +126,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         else:
             entries.setdefault(stated, []).append(entry)
     kept = {**context.rest(), **top.rest()}
-    runs: dict[str, list[tuple[Name, list[Fields]]]] = {}
-    for stated, of_benchmark in entries.items():
-        name = parsed_name(stated)
-        runs.setdefault(name.series, []).append((name, of_benchmark))
+    names = {stated: parsed_name(stated) for stated in entries}
+    runs = grouped((names[stated].series, (names[stated], own)) for stated, own in entries.items())
     for series, benchmarks in runs.items():
         first = benchmarks[0][0]
         yield ForeignRun(

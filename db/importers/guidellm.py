@@ -28,6 +28,7 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import TOO_FEW_SAMPLES, Doubt, Samples
 from benchmarking.core.sample_statistics import tail_quantile
+from benchmarking.core.text import grouped
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import measured, median_of
@@ -234,9 +235,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         top = Fields(file, yaml_object(file))
     else:
         top = top_fields(file)
-    groups: dict[str, list[ForeignRun]] = {}
-    for load in understood(file, top.required(top.objects, "benchmarks"), lambda one: _load(top, one)):
-        groups.setdefault(load.key, []).append(load)
+    loads = understood(file, top.required(top.objects, "benchmarks"), lambda one: _load(top, one))
+    groups = grouped((load.key, load) for load in loads)
     metadata = top.section("metadata")
     for own in groups.values():
         dated = [load.started_at for load in own if load.started_at is not None]

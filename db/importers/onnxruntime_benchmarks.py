@@ -29,6 +29,7 @@ from typing import Any
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
+from benchmarking.core.text import grouped
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, SAME_RATE, block, foreign_result, in_ms, measured
@@ -237,11 +238,7 @@ def read_perf_test(file: ForeignFile) -> Iterator[ForeignRun]:
     invocations: list[Invocation] = []
     for _ in understood(file, _lines(file), lambda line: _take_line(file, invocations, *line)):
         pass
-    groups: dict[str, list[Invocation]] = {}
-    for invocation in invocations:
-        if invocation.seconds:
-            groups.setdefault(invocation.model, []).append(invocation)
-    for model, own in groups.items():
+    for model, own in grouped((one.model, one) for one in invocations if one.seconds).items():
         times = (
             (block(launch, in_ms(one.seconds)), measured("submission", in_ms(one.submission), launch=launch))
             for launch, one in enumerate(own)
@@ -416,10 +413,8 @@ def read_genai(file: ForeignFile) -> Iterator[ForeignRun]:
         entries = json_objects(file, file.json, "record")
     else:
         file.refuse("not a list of records, or truncated")
-    cells: dict[Cell, list[tuple[Fields, Result]]] = {}
-    for cell, record, result in understood(file, map(_nested, entries) if file.json is None else entries, _record):
-        cells.setdefault(cell, []).append((record, result))
-    for index, (cell, own) in enumerate(cells.items()):
+    records = understood(file, map(_nested, entries) if file.json is None else entries, _record)
+    for index, (cell, own) in enumerate(grouped(records).items()):
         model_id, word, provider, package, version = cell
         stated = [record.text("trigger_date") for record, _ in own]
         times = [time for one, _ in own if (time := one.time_like("trigger_date", DATE, "2026-03-01 12:00:00"))]
@@ -469,7 +464,7 @@ def _nested(row: Fields) -> Fields:
     return Fields(row.file, record, row.path, numbers_are_text=True)
 
 
-def _record(fields: Fields) -> tuple[Cell, Fields, Result]:
+def _record(fields: Fields) -> tuple[Cell, tuple[Fields, Result]]:
     config, metadata = fields.section("config"), fields.section("metadata")
     model, precision = config.section("model_info").text("full_name"), config.text("precision")
     provider, package = metadata.text("device") or "unknown", metadata.text("package_name") or BACKEND
@@ -493,7 +488,7 @@ def _record(fields: Fields) -> tuple[Cell, Fields, Result]:
         kept={"max_length": length, "wall_clock_throughput_tps": total} if missing else {},
     )
     cell = (model or UNNAMED, precision or "", provider, package, metadata.text("package_version") or "")
-    return cell, fields, result
+    return cell, (fields, result)
 
 
 def _is_summary_header(cells: list[str]) -> bool:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar, Severity
-from db.importers.support.building import ForeignRun, Format, precision_of
+from db.importers.support.building import ForeignRun, Format, precision_of, shaped
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
-from db.importers.support.reading import Fields, MetricTable, csv_lines, parsed_number, understood
+from db.importers.support.reading import INT32_MAX, Fields, MetricTable, csv_lines, parsed_number, understood
 from db.importers.support.serving import NOT_STATED
 
 DEFINITIONS = {
@@ -175,18 +174,9 @@ def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tup
     # The static shape of the main input: input_ids, or the only one.
     text = _option(options, "data_shape") or _option(options, "shape") or ""
     shapes = {found[1]: tuple(map(int, found[2].split(","))) for found in SHAPE.finditer(text) if len(found[2]) < 40}
-    shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else None)
-    if shape is not None and not all(0 < size < 2**31 for size in shape):
-        shape = None
-    point, others = Point(batch_size=batch_size, concurrency=concurrency), ""
-    if shape is not None and len(shape) == 2:
-        point = replace(point, sequence_length=shape[1])
-    elif shape is not None and len(shape) == 4 and shape[2] == shape[3]:
-        point = replace(point, axes={"image_size": shape[2]})
-    else:
-        each = (sizes[1:] if sizes[0] == batch_size else sizes for sizes in shapes.values())
-        others = ", ".join(dict.fromkeys("x".join(map(str, sizes)) for sizes in each))
-    if shape is None or shape[0] == batch_size:
+    shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else ())
+    point, others = shaped(Point(batch_size=batch_size, concurrency=concurrency), shapes)
+    if not shape or shape[0] == batch_size or not all(0 < size <= INT32_MAX for size in shape):
         return point, (), others
     evidence: dict[str, Json] = {"batch_size": batch_size, "shape": list(shape)}
     return point, (Doubt(kind="batch_size_differs", severity="noisy", evidence=evidence),), others

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_MIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Samples, Scalar
+from benchmarking.core.text import grouped
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, measured, median_of
@@ -107,10 +108,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     for name, metric in LOAD_MEMORY.items():
         load[metric] = None if performance.peek(name) in ABSENT else performance.scaled(name, MB_PER_MIB, low=0)
     batch_size = metadata.count("batch_size") or 1
-    shapes: dict[tuple[int | None, int | None], list[Fields]] = {}
-    for iteration in iterations:
-        unread = iteration.unread_copy()
-        shapes.setdefault((_tokens(unread, "input_size"), _tokens(unread, "output_size")), []).append(iteration)
+    unread = ((one.unread_copy(), one) for one in iterations)
+    shapes = grouped(((_tokens(own, "input_size"), _tokens(own, "output_size")), one) for own, one in unread)
     results = list(understood(file, shapes.values(), lambda alike: _result(alike, batch_size, load)))
     first, last = (_stated(entry) for entry in (iterations[0], iterations[-1])) if iterations else ({}, {})
     is_openvino = metadata.text("framework") == "ov"

@@ -15,14 +15,13 @@ import math
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
 from benchmarking.core.untrusted.redaction import cut_to
-from db.importers.support.building import ForeignRun, Format, precision_of
+from db.importers.support.building import ForeignRun, Format, precision_of, shaped
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured, median_of
 from db.importers.support.reading import (
@@ -347,16 +346,8 @@ def _sizes(stated_shapes: Sequence[str], implicit_batch: str | None) -> tuple[in
             break
     first = next((shape for shape in shapes.values() if "x" in shape), "0")
     batch = int(implicit_batch or first.partition("x")[0])
-    point, distinct = Point(batch_size=batch or 1), list(dict.fromkeys(shapes.values()))
-    if implicit_batch or not distinct:
-        return batch, point, ""
-    main = shapes.get("input_ids") or (distinct[0] if len(distinct) == 1 else "")
-    sizes = [int(size) or None for size in main.split("x")[1:]]
-    if len(sizes) == 1:
-        return batch, replace(point, sequence_length=sizes[0]), ""
-    if len(sizes) == 3 and sizes[1] == sizes[2] and sizes[2]:
-        return batch, replace(point, axes={"image_size": sizes[2]}), ""
-    return batch, point, ", ".join(shape.removeprefix(f"{batch}x") for shape in distinct)
+    sizes = {} if implicit_batch else {name: tuple(map(int, shape.split("x"))) for name, shape in shapes.items()}
+    return batch, *shaped(Point(batch_size=batch or 1), sizes)
 
 
 def _time(text: str) -> datetime | None:

@@ -24,6 +24,7 @@ from typing import Any
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, to_json
+from benchmarking.core.text import grouped
 from db.importers.support.building import (
     Arguments,
     ForeignRun,
@@ -246,10 +247,8 @@ def read_pytest_benchmark(file: ForeignFile) -> Iterator[ForeignRun]:
         "git_commit_time": commit.time("time"),
         "kept": {name: value for name, value in top.rest().items() if name != "benchmarks"},
     }
-    groups: dict[str, list[tuple[Arguments, Result]]] = {}
-    for arguments, result in understood(file, top.required(top.objects, "benchmarks"), _case):
-        groups.setdefault(arguments.key, []).append((arguments, result))
-    for key, cases in groups.items():
+    found = understood(file, top.required(top.objects, "benchmarks"), _case)
+    for key, cases in grouped((case[0].key, case) for case in found).items():
         first = cases[0][0]
         yield ForeignRun(
             key=key, runtime_mode=first.mode, results=[result for _, result in cases], **{**shared, **first.setup}

@@ -21,8 +21,8 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.tables import GAP, Slot, Table, drawn, narrowed, table_text, text_width, total_width
 from benchmarking.core.terminal import Page, data_stream, page_of
-from benchmarking.core.text import counted, visible
-from db.query.questions import Answer, Column, Row, unique_names
+from benchmarking.core.text import counted, numbered, visible
+from db.query.questions import Answer, Column, Row
 from db.values import exact, plain, readable
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def csv_lines(answer: Answer) -> Iterator[str]:
 
 def json_lines(answer: Answer) -> Iterator[str]:
     """A list of objects, one row per line."""
-    names = unique_names([column.name for column in answer.columns])
+    names = numbered([column.name for column in answer.columns])
     yield "["
     for number, row in enumerate(answer.rows):
         values = (plain(value, column.type) for value, column in zip(row, answer.columns, strict=True))

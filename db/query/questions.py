@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta
@@ -39,7 +39,7 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.core.text import first_few
+from benchmarking.core.text import first_few, numbered
 from db.connection import TEMP_FOLDER_VARIABLE, literal
 
 if TYPE_CHECKING:
@@ -383,18 +383,6 @@ def _row_groups(cursor: DuckDB) -> Iterator[list[Row]]:
     yield group
 
 
-def unique_names(names: Iterable[str]) -> list[str]:
-    """The names, with a number appended to repeated ones: x, x_1."""
-    unique: dict[str, int] = {}
-    for name in names:
-        candidate, number = name, 0
-        while candidate in unique:
-            number += 1
-            candidate = f"{name}_{number}"
-        unique[candidate] = number
-    return list(unique)
-
-
 class _Written(io.RawIOBase):
     """A file that is written sequentially and taken away in parts."""
 
@@ -428,7 +416,7 @@ def _parquet(cursor: DuckDB) -> Iterator[bytes]:
 
     try:
         reader = cursor.to_arrow_reader(PARQUET_GROUP_ROWS)
-        names = unique_names(reader.schema.names)
+        names = numbered(reader.schema.names)
         schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
         file = _Written()
         for field in schema:  # Parquet has no INTERVAL, UNION, ...

@@ -578,6 +578,20 @@ def arguments_of(benchmark: str, arguments: Mapping[str, Argument]) -> Arguments
     return Arguments(point=Point(**{"batch_size": 1, **sizes}, axes=axes), setup=setup, mode=mode)
 
 
+def shaped(point: Point, shapes: Mapping[str, Sequence[int]]) -> tuple[Point, str]:
+    """The point with the sizes of its inputs, whose first one is the batch: with a sequence, or a square image, if
+    input_ids or the only shape is one; otherwise unchanged, and the shapes without the batch in words."""
+    distinct = list(dict.fromkeys(tuple(shape) for shape in shapes.values()))
+    main = shapes.get("input_ids") or (distinct[0] if len(distinct) == 1 else ())
+    if all(0 < size <= INT32_MAX for size in main):
+        if len(main) == 2:
+            return replace(point, sequence_length=main[1]), ""
+        if len(main) == 4 and main[2] == main[3]:
+            return replace(point, axes={"image_size": main[2]}), ""
+    own = (shape[1:] if len(shape) > 1 and shape[0] == point.batch_size else shape for shape in distinct)
+    return point, ", ".join(dict.fromkeys("x".join(map(str, sizes)) for sizes in own))
+
+
 def precision_of(word: str | None) -> Precision:
     """The precision that a word means: "unknown" without a word, "other" for a word that is not in the table."""
     if word is None or word.strip().lower() in ("", "auto", "unspecified", "unknown", "none", "n/a"):
