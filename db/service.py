@@ -29,7 +29,7 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.quality import Quality
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
-from benchmarking.core.storage_paths import database_exists, is_lake
+from benchmarking.core.storage_paths import check_database, database_exists, is_lake
 from benchmarking.core.terminal import guarded_streams
 from benchmarking.core.text import markdown_escaped
 from benchmarking.core.untrusted.redaction import know_secrets_in
@@ -86,8 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    """Create or open the database. A locked file is fine: storing will wait for it. A lake's server may be restarting,
-    which must not end a command that has yet to measure."""
+    """Create or open the database, whose folder takes the log of a change. A locked file is fine: storing will wait for
+    it. A lake's server may be restarting, which must not end a command that has yet to measure."""
+    check_database(arguments.database)
     wait_s = arguments.lock_timeout if is_lake(arguments.database) else 0.0
     with suppress(LockedError):
         Warehouse.open(arguments.database, lock_timeout_s=wait_s).close()

@@ -108,8 +108,6 @@ def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -
     plans = cell_plans.plans(arguments, (NAME, *argv), session_id, target.machine)
     _check_report(arguments.report, plans)
     if arguments.dry_run:
-        if arguments.report is not None:
-            check_folder(Path(arguments.report).absolute().parent)
         command_session.check_saving(arguments)
         time_s = _estimate(plans, arguments)
         if arguments.json:
@@ -270,14 +268,15 @@ def _measure_and_show(manifest: Manifest, ingest: Ingest | None, target: Target,
 
 
 def _check_report(path: str | None, plans: Sequence[CellPlan] = ()) -> None:
-    """Raise UsageError for a report that could not be written afterwards, NotInstalledError if a package for it is
-    missing."""
+    """Raise UsageError or StorageError for a report that could not be written afterwards, NotInstalledError if one of
+    its packages is missing."""
     if path is None:
         return
     check_installed("--report", ("duckdb", "jinja2"), "pip install benchhouse")
     from visualize.report.report_file import check_request
 
     check_request(Path(path), sum(len(plan.points) for plan in plans))
+    check_folder(Path(path).absolute().parent)
 
 
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:

@@ -70,7 +70,7 @@ from benchmarking.load.traffic import MAX_WORDS, Lengths, Pauses, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import QUALITY, measured_by, options_in
 from benchmarking.sweep.run import journal, spool
-from benchmarking.sweep.run.command_session import database, store_run
+from benchmarking.sweep.run.command_session import saving, store_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,10 +142,7 @@ def main(argv: Sequence[str]) -> int:
             measurements = load.measurements(traffics, measured)
     else:
         measurements = map(measured, load_model.loads(arguments, limits, levels, traffics, command, say), traffics)
-    ingest = None
-    if arguments.save:
-        spool.prepare(Path(arguments.output_dir))
-        ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+    _, ingest = saving(arguments)
     is_several = bool(servers) or len(traffics) > 1
     runs: list[Run] = []
     code = EXIT_OK

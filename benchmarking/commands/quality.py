@@ -84,6 +84,8 @@ def main(argv: Sequence[str]) -> int:
         shown = [{"setup": setup} for setup in setups]
         print(json.dumps(shown, indent=1) if arguments.json else "\n".join(setups) or "nothing to measure")
         return EXIT_OK
+    if planned:
+        command_session.database(arguments.db_path, arguments.lock_timeout, quiet=True)  # refused before measuring
     documents, codes = list[dict[str, object]](), [EXIT_OK]
 
     def done(plan: CellPlan, found: Quality) -> None:

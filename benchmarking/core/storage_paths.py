@@ -124,14 +124,20 @@ def own_run_files(source: str, database: str, *, is_imported: bool = False) -> l
     return list(dict.fromkeys(found))  # isfile is False for what cannot be looked at, too
 
 
+PROBE_BYTES = 1 << 20
+"""What a disk must have room for. With less, a disk passes that cannot take a run file and its rows; more takes time
+at each check."""
+
+
 def check_folder(folder: Path) -> None:
-    """Check that files can be created in the folder, which may still be missing. Raises StorageError."""
+    """Check that files can be created in the folder, which may still be missing, and that its disk is not full. Raises
+    StorageError."""
     place = folder.absolute()
     with storage_errors(f"cannot write to {folder}", "choose another path"):
         while not os.path.lexists(place) and place != place.parent:
             place = place.parent
-        with held_folder(place / temporary_name(".benchhouse-check")):
-            pass
+        with held_folder(place / temporary_name(".benchhouse-check")) as made:
+            (made / "probe").write_bytes(os.urandom(PROBE_BYTES))  # random, since some file systems store no zeros
 
 
 def check_database(database: str) -> None:

@@ -85,11 +85,12 @@ def local_executor() -> Executor:
 
 
 def saving(arguments: argparse.Namespace) -> tuple[Path | None, Ingest | None]:
-    """The folder of the run files and what stores them, by a command's flags; both None without --save. Raises
-    StorageError as `database` does."""
+    """The folder of the run files, which is made, and what stores them, by a command's flags; both None without --save.
+    Raises StorageError for a place that cannot be written to, before anything is measured."""
     if not arguments.save:
         return None, None
-    return Path(arguments.output_dir), database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+    spool.prepare(folder := Path(arguments.output_dir))
+    return folder, database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
 
 
 def check_saving(arguments: argparse.Namespace) -> None:

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
@@ -25,6 +24,7 @@ from benchmarking.core.errors import FormatError, StorageError, UsageError, stor
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import Cell, Json, LaunchLoad, Measurement, Preparation, Run, dumps, from_json, to_json
 from benchmarking.core.run_file import read_run
+from benchmarking.core.storage_paths import check_folder
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
 from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.sweep.plan.plan import CellPlan
@@ -227,11 +227,11 @@ def ids_in(path: Path) -> tuple[str, str] | None:
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder, check that it is writable, and remove leftovers of killed processes. Raises StorageError."""
-    with storage_errors(f"cannot write to output folder {folder}", "choose another path"):
+    """Create the folder, check that it can be written to, and remove leftovers of killed processes. Raises
+    StorageError."""
+    check_folder(folder)
+    with storage_errors(f"cannot create {folder}", "choose another path"):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
     remove_leftovers(folder)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
 from benchmarking import batch_benchmark, run_hardware_benchmark
-from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.storage_paths import check_database, check_folder
+from benchmarking.core.errors import BenchhouseError, StorageError
+from benchmarking.core.storage_paths import PROBE_BYTES, check_database, check_folder
+from benchmarking.sweep.run import spool
 from db.commands import import_results, merge
 
 RUN = ("tiny-bert", "--device", "null", "--batch-sizes", "1", "--dry-run", "--save")
+RUN_SAVED = (*RUN[:-2], "--save")
 BATCH = ("--models", "tiny-bert", "--devices", "null", "--batch-sizes", "1", "--dry-run")
 
 
@@ -58,6 +62,38 @@ def test_usable_paths_pass_and_nothing_is_created(tmp_path, empty_database):
     check_database("ducklake:postgres:dbname=none host=127.0.0.1")
     check_database(str(empty_database))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def full_disk():
+    """No file of this process may be longer than half of what is probed."""
+    resource = pytest.importorskip("resource", reason="needs limits of a process")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (PROBE_BYTES // 2, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_without_room_for_a_run_is_refused_before_measuring(tmp_path, full_disk):
+    for check in (check_folder, spool.prepare):
+        with pytest.raises(StorageError, match=r"cannot write to .*: .*: choose another path"):
+            check(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs a folder that takes no files")
+def test_a_database_in_a_folder_that_cannot_be_written_is_refused_before_measuring(
+    empty_database, tmp_path, capfd, monkeypatch
+):
+    """The file itself can be written, as one of a container's volume can."""
+    monkeypatch.chdir(tmp_path)
+    with Path(shutil.copy2(empty_database, tmp_path / "a.duckdb")).open("r+b") as file:
+        place = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        assert run_hardware_benchmark.main([*RUN_SAVED, "--db-path", place]) == 1
+    printed = capfd.readouterr()
+    assert printed.err.splitlines()[-1].endswith(": choose another path")
+    assert "cannot write to /proc/" in printed.err
+    assert not list(tmp_path.glob("benchmark_results/*.json"))
 
 
 def test_a_pipe_is_no_database(tmp_path):

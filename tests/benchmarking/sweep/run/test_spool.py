@@ -104,7 +104,7 @@ def test_a_foreign_file_is_refused(tmp_path, content):
 
 def test_a_file_instead_of_the_output_folder_is_one_clear_error(tmp_path):
     (tmp_path / "taken").write_text("")
-    with pytest.raises(StorageError, match="cannot write to output folder"):
+    with pytest.raises(StorageError, match=r"cannot write to .*taken: "):
         spool.prepare(tmp_path / "taken")
 
 
