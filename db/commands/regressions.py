@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
         ]
         raised = with_recovery(warehouse, raised)
         too_short = {metric.column: series_too_short(warehouse, selection, metric) for metric in metrics}
-        not_judged = {metric: results_not_judged(warehouse, selection, metric) for metric in metrics}
+        not_judged = {metric: results_not_judged(warehouse, selection.within(dates), metric) for metric in metrics}
     when = "".join(f" {word} {date}" for word, date in given.items())
     if arguments.json:
         print_json([*map(_json, found), *map(_trend_json, trends)])

@@ -464,5 +464,7 @@ def test_values_that_are_not_above_0_are_not_judged_and_said_so(empty_database, 
         warehouse.ingest(replace(run, results=(replace(run.results[0], **added),)))
     assert main(["regressions", "--metric", "errs", "--db-path", str(path)]) == 0
     assert "not judged: 1 result without errs above 0" in capsys.readouterr().err
+    assert main(["regressions", "--metric", "errs", "--since", "2099-01-01", "--db-path", str(path)]) == 0
+    assert "not judged" not in capsys.readouterr().err
     assert main(["history", "--metric", "errs", "--db-path", str(path)]) == 3
     assert "no series has errs above 0 in this database" in capsys.readouterr().err
