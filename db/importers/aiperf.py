@@ -160,7 +160,7 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
         host=server_host(endpoint.any("urls") or endpoint.any("url")),
         tool_version=top.text("aiperf_version"),
         runtime_mode={
-            **({"endpoint": kind} if (kind := endpoint.text("type")) else {}),
+            "endpoint": endpoint.text("type") or None,
             **load_mode(result, arrivals if arrivals in ARRIVALS else None),
         },
         command=(info.text("cli_command"),),
@@ -245,7 +245,7 @@ def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
     yield ForeignRun(
         model_id=_model_names(config, named, models if isinstance(models, list) else [models]),
         task=_task(top),
-        runtime_mode={**({"endpoint": kind} if (kind := endpoint.text("type")) else {}), **load_mode(result)},
+        runtime_mode={"endpoint": endpoint.text("type") or None, **load_mode(result)},
         results=[result],
         kept=top.rest(),
     )

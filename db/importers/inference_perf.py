@@ -216,8 +216,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         results=[result],
         runtime_mode={
             **load_mode(result),
-            **({"metrics": "server"} if is_of_server else {}),
-            **({"adapter": adapter[1]} if adapter else {}),
+            "metrics": "server" if is_of_server else None,
+            "adapter": adapter[1] if adapter else None,
         },
         started_at=time.time("start"),
         finished_at=time.time("end"),

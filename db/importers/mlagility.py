@@ -158,7 +158,6 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
     if isinstance(system, list):  # lemonade's report on performance
         system = dict(one.split(": ", 1) for one in system if isinstance(one, str) and ": " in one)
     processor = system.get("Processor") if isinstance(system, dict) else None
-    backend = evaluation.text("backend")
     kind = family or (device or "unknown").lower()
     return ForeignRun(
         key=key,
@@ -172,7 +171,7 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
         device_name=device if family else None,  # in lemonade's files `device` is the type, in turnkey's the name
         cpu_model=processor if isinstance(processor, str) else None,
         runtime=RUNTIMES.get(runtime or "", runtime or "unknown"),
-        runtime_mode={"backend": backend} if backend else {},
+        runtime_mode={"backend": evaluation.text("backend") or None},
         precision_word=evaluation.text("dtype"),
         tool_version=version,
         versions={runtime: runtime_version} if runtime else {},

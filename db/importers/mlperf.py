@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import LOADED_SCENARIOS, NOT_SUPPORTED, Doubt, Json, Point, Scalar
+from benchmarking.core.records import LOADED_SCENARIOS, NOT_SUPPORTED, Doubt, Json, Point
 from db.importers.support import mlperf_files
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile, NoResultsError, read_file, stored
@@ -314,18 +314,17 @@ def _cell(
     precision = precision_of(weights)
     runtime, versions = mlperf_files.software(framework)
     nodes = machine.get("number_of_nodes")
-    mode: dict[str, Scalar | None] = {
-        "scenario": scenario,
-        "division": division,
-        "weight_data_types": weights if precision == "other" else None,
-        "nodes": nodes if nodes not in ("1", "1.0") else None,
-    }
     return {
         "model_id": model,
         "family": family,
         "task": task,
         "runtime": runtime,
-        "runtime_mode": {name: value for name, value in mode.items() if value},
+        "runtime_mode": {
+            "scenario": scenario,
+            "division": division,
+            "weight_data_types": weights if precision == "other" else None,
+            "nodes": nodes if nodes not in ("1", "1.0") else None,
+        },
         "precision": precision,
         "versions": versions,
         **mlperf_files.hardware(machine),

@@ -357,7 +357,7 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
     )
     is_default = {one.get("e") for one in each} == {None} and "plugin_ep" not in "".join(commands)
     provider = given.get("e") or ("cpu" if is_default else "")
-    mode: dict[str, Scalar] = {"provider": provider} if "e" in given else {}
+    mode: dict[str, Scalar | None] = {"provider": provider if "e" in given else None}
     mode |= {word: given[flag] for flag, word in VALUED.items() if flag in given}
     mode |= {word: True for flag, word in SWITCHES.items() if flag in given}
     return ForeignRun(
@@ -534,7 +534,7 @@ def _setup(row: Fields) -> Mapping[str, Any]:
     half = HALF.get(row.text("fp16") or "", "")
     engine, word = row.text("engine") or "", (row.text("precision") or half).rpartition(".")[2]
     precision = precision_of(word or None)
-    mode: dict[str, Scalar] = {name: text for name in MODE if (text := row.text(name) or "") not in PLAIN}
+    mode = row.settings(MODE, PLAIN)
     if precision == "other":
         mode["precision"] = word
     device = (row.text("device") or "unknown").lower()

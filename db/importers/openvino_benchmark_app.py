@@ -73,7 +73,7 @@ def _run(
     options, setup, results = found[OPTIONS], found[SETUP], found[RESULTS]
     point, doubts, shapes = _point(options, setup, setup.count("nireq") or 1)
     cell = _cell(options, setup)
-    cell["runtime_mode"] |= {"shapes": shapes} if shapes else {}
+    cell["runtime_mode"]["shapes"] = shapes or None
     if setup.peek("api") == "async" and "nireq" not in setup:  # in a log that was cut
         doubts = (*doubts, NOT_STATED)
     error = results.text("error")
@@ -142,19 +142,17 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
     # How requests are made, which distinguishes series.
     stated = setup.text("benchmark_mode")
     only = setup.flag("inference_only") if stated is None else "only" in stated.lower()
-    settings: dict[str, Scalar | None] = {
-        "api": setup.text("api"),
+    mode: dict[str, Scalar | None] = {
+        "api": setup.text("api") or None,
         "inference_only": only,
         "hint": _option(options, "hint"),
         **{
-            f"{(stream[1] or stream[2]).lower()}_streams": setup.text(name)
+            f"{(stream[1] or stream[2]).lower()}_streams": setup.text(name) or None
             for name in setup
             if (stream := STREAMS.fullmatch(name))
         },
     }
-    mode = {name: value for name, value in settings.items() if value not in (None, "")}
-    if precision == "other" and word:
-        mode["infer_precision"] = word
+    mode["infer_precision"] = word if precision == "other" else None
     threads = _option(options, "nthreads") or ""
     return {
         "model_id": model_id,

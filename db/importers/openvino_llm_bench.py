@@ -114,14 +114,15 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     first, last = (_stated(entry) for entry in (iterations[0], iterations[-1])) if iterations else ({}, {})
     is_openvino = metadata.text("framework") == "ov"
     device, word, beams = metadata.text("device") or "unknown", metadata.text("precision"), metadata.count("num_beams")
-    mode: dict[str, Scalar] = {"engine": "llm_bench"} if is_openvino else {}
-    mode |= {"num_beams": beams} if beams and beams > 1 else {}
-    mode |= {"weights": word} if word and precision_of(word) == "other" else {}
-    mode |= (
-        {"chat": True} if any(isinstance(iteration.peek("chat_idx"), int | float) for iteration in iterations) else {}
-    )
-    if any(doubt.kind == STEPS for result in results for doubt in result.doubts):
-        mode["speculative_decoding"] = True
+    is_chat = any(isinstance(iteration.peek("chat_idx"), int | float) for iteration in iterations)
+    is_speculative = any(doubt.kind == STEPS for result in results for doubt in result.doubts)
+    mode: dict[str, Scalar | None] = {
+        "engine": "llm_bench" if is_openvino else None,
+        "num_beams": beams if beams and beams > 1 else None,
+        "weights": word if word and precision_of(word) == "other" else None,
+        "chat": is_chat or None,
+        "speculative_decoding": is_speculative or None,
+    }
     yield ForeignRun(
         model_id=metadata.text("model") or "unknown",
         task="text-generation" if any(one.point.new_tokens for one in results) else "benchmark",

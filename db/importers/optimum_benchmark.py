@@ -6,7 +6,6 @@ Files of its first versions, with other keys, are read too.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import Doubt, Json, Point, Precision, Scalar
+from benchmarking.core.records import Doubt, Point, Precision, Scalar
 from db.importers.support import optimum
 from db.importers.support.building import ForeignRun, Format, family_of, is_amd, precision_of
 from db.importers.support.files import ForeignFile
@@ -182,13 +181,7 @@ def _setup(config: Fields) -> dict[str, Any]:
     }
     if backend_version is not None:
         versions = {"torch" if name == "pytorch" else name: backend_version, **versions}
-    mode: dict[str, Scalar] = {}
-    for field in MODE:
-        value: Json = backend.any(field)
-        if isinstance(value, dict | list) and value:
-            mode[field] = json.dumps(value, sort_keys=True, ensure_ascii=False)
-        elif isinstance(value, str | int | float) and value not in (False, "False", ""):
-            mode[field] = value
+    mode = backend.settings(MODE, plain=(False, "False", ""))
     is_compiled = backend.flag("torch_compile") or False
     if is_compiled and (target := backend.text("torch_compile_target")) is not None:
         mode["torch_compile_target"] = target

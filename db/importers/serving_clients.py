@@ -305,7 +305,6 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
     result = with_requests(result, requests, variation=variation)
     arrivals = None if shape is None else "poisson" if shape == 1 else "gamma"
     ramp = ramp_of(load)
-    mode |= {"ramp_up": ramp} if ramp else {}
     mode |= load_mode(result, arrivals if "request_rate" in result.point.axes else None)
     return ForeignRun(
         key=str(index),
@@ -317,7 +316,8 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         finished_at=finished_at,
         runtime=SERVER,
         runtime_mode={
-            **({"endpoint": backend} if backend else {}),
+            "endpoint": backend or None,
+            "ramp_up": ramp,
             **{name: value for name, value in parallel_mode(load).items() if name not in varied},
             **mode,
         },
@@ -400,16 +400,11 @@ def read_offline(file: ForeignFile) -> Iterator[ForeignRun]:
         file.give_way_to(file.called.with_suffix(".pytorch.json"), is_offline)
     fields = Fields(file, data or {})
     arguments = fields.section("arguments")
-    mode: dict[str, Scalar] = {"engine": "offline"}
-    for name in OFFLINE_MODE:
-        value = arguments.any(name)
-        if isinstance(value, str | int) and value not in PLAIN:
-            mode[name] = value
     yield ForeignRun(
         model_id=fields.text("model") or "unknown",
         task="text-generation",
         runtime=arguments.text("backend") or "vllm",
-        runtime_mode={**mode, **parallel_mode(arguments)},
+        runtime_mode={"engine": "offline", **arguments.settings(OFFLINE_MODE, PLAIN), **parallel_mode(arguments)},
         device_count=device_count(arguments) or 1,
         precision_word=arguments.text("dtype"),
         results=[
@@ -468,11 +463,7 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
         "quantization": server.text("quantization"),
         "disaggregation": None if split == "null" else split,
         "speculation": server.text("speculative_algorithm"),
-        **{
-            name: value
-            for name in SGLANG_MODE
-            if isinstance(value := server.peek(name), bool | int | str) and value not in PLAIN
-        },
+        **server.unread_copy().settings(SGLANG_MODE, PLAIN),
     }
     result = _sglang_load(load, failed)
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"

@@ -307,13 +307,13 @@ def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
     # Without shapes of their own, queries have the best ones of the build.
     stated_shapes = (",".join(INPUT_SHAPES.findall(part)), given.get("shapes", ""), given.get("optShapes", ""))
     batch, point, shapes = _sizes(stated_shapes, implicit)
-    mode: dict[str, Scalar] = {name: given[name] or True for name in SETTINGS if name in given}
+    mode: dict[str, Scalar | None] = {name: given[name] or True for name in SETTINGS if name in given}
     for setting, pattern in PRINTED_SETTINGS.items():
         if printed := pattern.search(part):
             mode.setdefault(setting, printed[1] if pattern.groups else True)
     core = mode.pop("useDLACore", None)
-    mode |= {name: value for name, value in {"precisions": precision, "shapes": shapes}.items() if value}
-    mode |= {"streams": streams} if streams not in (None, "", "1") else {}
+    mode |= {"precisions": precision or None, "shapes": shapes or None}
+    mode |= {"streams": streams if streams not in ("", "1") else None}
     memory = found["memory_mib"]
     return ForeignRun(
         key=key,
@@ -505,14 +505,9 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
     memory_gib = machine.number("memory.total", low=0)
     decoding = top.section("decoding_stats").unread_copy()
     words = {name: engine.text(name) for name in ("backend", "quantization", "kv_cache_dtype")}
-    mode: dict[str, Scalar] = {name: word for name, word in words.items() if word}
-    if (speculation := decoding.text("mode")) is not None:
-        mode["speculation"] = speculation
+    mode: dict[str, Scalar | None] = {name: word or None for name, word in words.items()}
+    mode |= {"speculation": decoding.text("mode"), **world.settings(LIMITS, plain=())}
     mode |= {name: size for name in PARALLEL if (size := world.integer(name)) is not None and size > 1}
-    for name in LIMITS:
-        value = world.any(name)
-        if isinstance(value, str | int):
-            mode[name] = value
     requests, performance, streaming = (
         top.section(name) for name in ("request_info", "performance", "streaming_metrics")
     )

@@ -5,7 +5,6 @@ Its first layout is one JSON object with a list of scenarios, with statistics, r
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, bytes_to_mb
-from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Json, Point, Result, Samples, Scalar
+from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Json, Point, Result, Samples
 from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format, exported, exported_axes, is_amd
 from db.importers.support.files import ForeignFile
@@ -41,8 +40,10 @@ DEFINITIONS = {
     "runtime_mode": "the scenario as the tool rewrote it: what it does not support together is turned off",
 }
 MEASUREMENTS = ("measurements", "measures")
-MODE = ("attn_implementation", "sdpa_backend", "compile_mode", "kernelize", "continuous_batching")
-JSON_MODE = ("compile_kwargs", "compile_options")
+MODE = (
+    *("attn_implementation", "sdpa_backend", "compile_mode", "kernelize", "continuous_batching"),
+    *("compile_kwargs", "compile_options"),
+)
 FILE_NAME = re.compile(r"(.+)_benchmark_\d{8}_\d{6}\.json")
 """The model in a file's name, with underscores for slashes: older versions name it nowhere else."""
 LONGEST_PROMPT = 400
@@ -66,7 +67,10 @@ FIRST_DEFINITIONS = {
 }
 FIRST_RUNTIMES = ("compiled", "kernelized")
 """Variants that are runtimes; others are eager."""
-FIRST_MODE = ("attn_implementation", "sdpa_backend", "compile_mode")
+FIRST_MODE = (
+    *("attn_implementation", "sdpa_backend", "compile_mode"),
+    *("compile_options", "generation_config", "custom_params"),
+)
 FIRST_STATED = ("mean", "median", "min", "max", "p25", "p75", "p90", "p95", "p99")
 GPU_METRICS: MetricTable = {
     "gpu_utilization_mean": "utilization_mean_percent",
@@ -105,14 +109,7 @@ def _run(key: str, entry: Fields) -> ForeignRun:
     metadata = entry.required(entry.fields, "metadata")
     config = entry.fields("config") or metadata.fields("config") or entry.refuse("config", "is missing")
     hardware = metadata.section("hardware_info")
-    mode: dict[str, Scalar] = {}
-    for name in MODE:
-        value = config.any(name)
-        if isinstance(value, str | bool | int) and value not in (False, ""):
-            mode[name] = value
-    for name in JSON_MODE:
-        if value := config.any(name):
-            mode[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    mode = config.settings(MODE)
     # The file does not name the device, but if it lists a GPU, the tool ran on it.
     gpu, gpu_gib = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
     gpu = None if gpu in NOTHING else gpu
@@ -262,12 +259,9 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     config, hardware = metadata.section("config"), metadata.section("hardware_info")
     facts = metadata.section("benchhouse")
     result = as_exported(_first_result(scenario, config, facts), facts.items("doubts"), facts.text("validity"))
-    mode: dict[str, Scalar] = {name: value for name in FIRST_MODE if (value := config.text(name))}
+    mode = config.settings(FIRST_MODE)
     if (uses_cache := config.flag("use_cache")) is False:
         mode["use_cache"] = uses_cache
-    for name in ("compile_options", "generation_config", "custom_params"):
-        if given := config.any(name):
-            mode[name] = json.dumps(given, sort_keys=True, ensure_ascii=False)
     variant = config.text("variant") or ""
     dtype = (config.text("torch_dtype") or "").removeprefix("torch.")
     # The configuration names the device by torch's type; without it, the tool ran on the GPU that the file lists.

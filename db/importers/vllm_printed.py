@@ -336,20 +336,15 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         result = _load(part, block, settings) if is_load else _offline(part, block, settings)
     others = {label: value for label, value in block.rest().items() if label not in arguments}
     backend = arguments.get("backend") or arguments.get("endpoint_type")
-    mode: dict[str, Scalar] = {**({"endpoint": backend} if backend and is_load else {}), **parallel_mode(settings)}
     ramp = ramp_of(settings) if is_load else None
-    mode |= {"ramp_up": ramp} if ramp else {}
-    mode |= (
-        {
-            **{name: arguments[name] for name in SERVED if arguments.get(name, "None") not in PLAIN},
-            **load_mode(result),
-        }
-        if is_load
-        else {
-            "engine": "offline",
-            **{name: arguments[name] for name in MODE if arguments.get(name, "None") not in PLAIN},
-        }
-    )
+    mode: dict[str, Scalar | None] = {
+        **parallel_mode(settings),
+        **settings.settings(SERVED if is_load else MODE, PLAIN),
+    }
+    if is_load:
+        mode |= {"endpoint": backend or None, "ramp_up": ramp, **load_mode(result)}
+    else:
+        mode["engine"] = "offline"
     host = ":".join(arguments[name] for name in ("host", "port") if name in arguments)
     engine = backend or ("vllm" if part.kind in ("throughput", "latency") else "sglang")
     return ForeignRun(

@@ -177,7 +177,8 @@ class ForeignRun:
     cpu_threads: int | None = None
     memory_bytes: int | None = None
     runtime: str = "unknown"
-    runtime_mode: Mapping[str, Scalar] = field(default_factory=dict)
+    runtime_mode: Mapping[str, Scalar | None] = field(default_factory=dict)
+    """None for a setting that the file does not state."""
     precision: Precision = "unknown"
     precision_word: str | None = None
     """The precision in the file's own word, instead of `precision`. A word that names none (NVFP4, w4a16) is a
@@ -286,7 +287,8 @@ class Format:
             for index, one in enumerate(found.results)
         )
         worst: Status = max((one.status for one in results), key=RANK.index, default="ok")
-        precision, mode = found.precision, dict(found.runtime_mode)
+        mode = {name: value for name, value in found.runtime_mode.items() if value is not None}
+        precision = found.precision
         if found.precision_word is not None:
             precision = precision_of(found.precision_word)
             if precision == "other":

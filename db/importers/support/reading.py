@@ -4,6 +4,7 @@ commands that are written above printed results: they name the model and the set
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 from array import array
@@ -14,7 +15,7 @@ from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.provenance import naive_utc
-from benchmarking.core.records import Doubt, Json
+from benchmarking.core.records import Doubt, Json, Scalar
 from benchmarking.core.untrusted.input_files import parse_yaml, without_surrogates
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.files import MOST_SEARCHED, MOST_SHOWN, ForeignFile, LeftOut, NoResultsError, floats
@@ -305,6 +306,18 @@ class Fields:
     def any(self, name: str) -> Json:
         """The value, as it can be stored."""
         return storable(self._take(name))
+
+    def settings(self, names: Iterable[str], plain: Sequence[object] = (False, "")) -> dict[str, Scalar]:
+        """What the fields of these names say, but for the `plain` values: texts, numbers, true and false as they are,
+        objects and lists as JSON."""
+        found: dict[str, Scalar] = {}
+        for name in names:
+            value = self.any(name)
+            if isinstance(value, dict | list) and value:
+                found[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
+            elif isinstance(value, str | int | float) and value not in plain:
+                found[name] = value
+        return found
 
     def required(self, getter: Callable[[str], Value | None], name: str) -> Value:
         """The value from the getter (`fields.text`, ...). Raises FormatError if it is absent or left out."""
