@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from db.connection import DuckDB
     from db.warehouse import Warehouse
 
-
-ColumnTypes: TypeAlias = Callable[[str], Mapping[str, str]]
-"""Table -> its columns in their order, with their types."""
 
 SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
 """Tables with rows that several runs share -> their keys."""
@@ -185,9 +182,7 @@ class FileRuns:
     """Hex digest of the file."""
 
 
-def ingest_files(
-    connection: DuckDB, files: Sequence[FileRuns], column_types: ColumnTypes, *, releases_samples: bool
-) -> list[int]:
+def ingest_files(connection: DuckDB, files: Sequence[FileRuns], *, releases_samples: bool) -> list[int]:
     """Store the runs of files; returns how many of each file were new. A stored run without a quality gets that of its
     file.
 
@@ -208,7 +203,7 @@ def ingest_files(
     ids = [run.run_id for file in files for run in file.runs]
     names = {"ids": ids, "files": [file.source_sha256 for file in files]}
     stored = dict(connection.execute(sql, names).fetchall())
-    result_columns = column_types("benchmark_results").items()
+    result_columns = column_types(connection, "benchmark_results").items()
     metrics = {name for name, kind in result_columns if kind == "DOUBLE" and name not in FURTHER}
     now = naive_now()
     new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
@@ -223,7 +218,7 @@ def ingest_files(
                 continue
             rows = run_rows(run, metric_columns=metrics, source=file.source, source_sha256=sha256, ingested_at=now)
             if run.run_id in stored:
-                check_same_content(connection, run.run_id, rows, column_types)
+                check_same_content(connection, run.run_id, rows)
                 later[run.run_id] = rows["quality_results"]
             else:
                 new[run.run_id] = run, rows
@@ -237,38 +232,36 @@ def ingest_files(
 
     for table, key in SHARED_TABLES.items():
         by_key = {row[key]: row for _, rows in new.values() for row in rows[table]}
-        _insert_missing(connection, table, key, list(by_key.values()), column_types)
+        _insert_missing(connection, table, key, list(by_key.values()))
     for table in RUN_TABLES:
-        _insert(connection, table, [row for _, rows in new.values() for row in rows[table]], column_types)
+        _insert(connection, table, [row for _, rows in new.values() for row in rows[table]])
     if quality_rows := [row for rows in later.values() for row in rows]:
-        _insert_missing(connection, "quality_results", "run_id", quality_rows, column_types)
+        _insert_missing(connection, "quality_results", "run_id", quality_rows)
     for _, rows in new.values():
         rows["raw_benchmark_data"] = rows["requests"] = []
     if releases_samples:
         for values in large_samples(run for run, _ in new.values()):
             values.release()
-    _update_latest(connection, new.values(), column_types)
+    _update_latest(connection, new.values())
     for run, _ in new.values():
         if run.cell.workload.task == CALIBRATION:
             connection.execute(UPDATE_CALIBRATION, [run.hardware.hardware_id])
     return counts
 
 
-def insert_profiles(connection: DuckDB, rows: Mapping[str, Sequence[Row]], column_types: ColumnTypes) -> None:
+def insert_profiles(connection: DuckDB, rows: Mapping[str, Sequence[Row]]) -> None:
     """Store rows of profiles, by table, with those of their machines and series that are not stored yet."""
     for table, key in SHARED_TABLES.items():
-        _insert_missing(connection, table, key, rows[table], column_types)
+        _insert_missing(connection, table, key, rows[table])
     for table in run_records.TABLES:
-        _insert(connection, table, rows[table], column_types)
+        _insert(connection, table, rows[table])
 
 
-def check_same_content(
-    connection: DuckDB, run_id: str, rows: Mapping[str, Sequence[Row]], column_types: ColumnTypes
-) -> None:
+def check_same_content(connection: DuckDB, run_id: str, rows: Mapping[str, Sequence[Row]]) -> None:
     """Raise FormatError, with the differences, if the rows differ from those of the stored run of this id."""
     names = {table: f"again_{table}" for table in RUN_TABLES}
     for table, name in names.items():
-        connection.register(name, arrow_table(rows[table], column_types(table)))
+        connection.register(name, arrow_table(rows[table], column_types(connection, table)))
     differences = conflicts(connection, str, names.__getitem__, RUN_TABLES)
     for name in names.values():
         connection.unregister(name)
@@ -276,9 +269,7 @@ def check_same_content(
         raise FormatError(f"run {run_id} is already stored with different content: {conflicts_text(differences)}")
 
 
-def _update_latest(
-    connection: DuckDB, stored: Iterable[tuple[Run, Mapping[str, Sequence[Row]]]], column_types: ColumnTypes
-) -> None:
+def _update_latest(connection: DuckDB, stored: Iterable[tuple[Run, Mapping[str, Sequence[Row]]]]) -> None:
     """Update the rows of the runs' series in series_heads."""
     series_of_runs = [
         (run, rows["benchmark_runs"][0], [row["series_id"] for row in rows["series"]]) for run, rows in stored
@@ -291,20 +282,26 @@ def _update_latest(
         known_heads = [heads[series_id] for series_id in ids if series_id in heads]
         heads |= {head["series_id"]: head for head in latest_rows(run, row, known_heads)}
     connection.execute(f"DELETE {condition}", names)
-    _insert(connection, "series_heads", list(heads.values()), column_types)
+    _insert(connection, "series_heads", list(heads.values()))
 
 
-def _insert_missing(connection: DuckDB, table: str, key: str, rows: Sequence[Row], column_types: ColumnTypes) -> None:
+def column_types(connection: DuckDB, table: str) -> dict[str, str]:
+    """The columns of a table in their order, with their types."""
+    found = connection.table(table)
+    return dict(zip(found.columns, map(str, found.types), strict=True))
+
+
+def _insert_missing(connection: DuckDB, table: str, key: str, rows: Sequence[Row]) -> None:
     """Insert the rows whose key is not in the table."""
     sql = f"SELECT {key} FROM {table} WHERE {key} IN (SELECT unnest($keys))"
     known = {row[0] for row in connection.execute(sql, {"keys": [row[key] for row in rows]}).fetchall()}
-    _insert(connection, table, [row for row in rows if row[key] not in known], column_types)
+    _insert(connection, table, [row for row in rows if row[key] not in known])
 
 
-def _insert(connection: DuckDB, table: str, rows: Sequence[Row], column_types: ColumnTypes) -> None:
+def _insert(connection: DuckDB, table: str, rows: Sequence[Row]) -> None:
     if rows:
         # The columns are in the order of the table. A registered Arrow table would be kept until the commit.
-        connection.from_arrow(arrow_table(rows, column_types(table))).insert_into(table)
+        connection.from_arrow(arrow_table(rows, column_types(connection, table))).insert_into(table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +390,6 @@ def replace_runs(
     connection: DuckDB,
     run_ids: Sequence[str],
     new: Sequence[FileRuns],
-    column_types: ColumnTypes,
     *,
     releases_samples: bool,
 ) -> Replaced:
@@ -405,7 +401,7 @@ def replace_runs(
     alerts = connection.sql(NAMING_RESULTS, params=runs).to_arrow_table().to_pylist() if run_ids else []
     before = connection.execute(CONTENTS, runs).fetchall() if notes or alerts else []
     remove_runs(connection, run_ids)
-    stored = ingest_files(connection, new, column_types, releases_samples=releases_samples)
+    stored = ingest_files(connection, new, releases_samples=releases_samples)
     known = {file.source_sha256 for file in new}
     of_path = {file.source: file.source_sha256 for file in new if file.source}
     # An edited file has another digest than before at the same path.
@@ -418,7 +414,7 @@ def replace_runs(
     _, after = _contents(connection.execute(CONTENTS, added).fetchall() if before else [])
     like = {content: name for name, content in reversed(after.items())}  # the first one that has it
     successors = {name: name if after.get(name) == content else like.get(content) for name, content in contents.items()}
-    lost = _move_alerts(connection, alerts, successors, column_types)
+    lost = _move_alerts(connection, alerts, successors)
     moved = {alert["alert_id"]: alert["result_id"] for alert in alerts}
     first = {file.source_sha256: file.runs[0].run_id for file in reversed(new) if file.runs}
     for annotation_id, kind, target, author, note, created_at in notes if first else ():
@@ -432,9 +428,7 @@ def replace_runs(
     return Replaced(counts=stored, lost_alerts=tuple(lost))
 
 
-def _move_alerts(
-    connection: DuckDB, alerts: Sequence[Row], successors: Mapping[str, str | None], column_types: ColumnTypes
-) -> list[Row]:
+def _move_alerts(connection: DuckDB, alerts: Sequence[Row], successors: Mapping[str, str | None]) -> list[Row]:
     """Store the alerts with the new results in place of those that they name; returns those whose own result has no
     successor, which are deleted."""
     moved: list[Row] = []
@@ -459,7 +453,7 @@ def _move_alerts(
     if alerts:
         ids = {"ids": [alert["alert_id"] for alert in alerts]}
         connection.execute("DELETE FROM alerts WHERE alert_id IN (SELECT unnest($ids))", ids)
-    _insert(connection, "alerts", moved, column_types)
+    _insert(connection, "alerts", moved)
     return lost
 
 

@@ -106,7 +106,6 @@ class Warehouse:
         self._lake = of_lake
         self._kept = ExitStack()
         self._pid = os.getpid()
-        self._column_types: dict[str, dict[str, str]] = {}
         self._answers: Answers | None = None
         self.has_own_views = True
         """Whether the file's views are used; otherwise each cursor creates its own."""
@@ -356,9 +355,7 @@ class Warehouse:
     def ingest_files(self, files: Sequence[FileRuns]) -> list[int]:
         """Store the runs of several files in one transaction, all or none, like `ingest_all`; returns how many of each
         file were new."""
-        return self.change(
-            lambda connection: ingest_files(connection, files, self._columns, releases_samples=not self.is_lake)
-        )
+        return self.change(lambda connection: ingest_files(connection, files, releases_samples=not self.is_lake))
 
     def replace_runs(self, choose: Callable[[], tuple[Sequence[str], Sequence[FileRuns]]]) -> Replaced:
         """Store the runs of files in place of stored ones, and keep the notes and alerts about those.
@@ -369,7 +366,7 @@ class Warehouse:
 
         def replace(connection: DuckDB) -> Replaced:
             run_ids, files = choose()
-            return ingestion.replace_runs(connection, run_ids, files, self._columns, releases_samples=not self.is_lake)
+            return ingestion.replace_runs(connection, run_ids, files, releases_samples=not self.is_lake)
 
         return self.change(replace)
 
@@ -409,14 +406,14 @@ class Warehouse:
                 return False
             now = naive_now()
             rows = run_records.profile_rows(profile, source=source, source_sha256=source_sha256, now=now)
-            insert_profiles(connection, rows, self._columns)
+            insert_profiles(connection, rows)
             return True
 
         return self.change(store_new)
 
     def take_profiles(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Store rows of another warehouse's profiles, by table, including their machines and series."""
-        self.change(lambda connection: insert_profiles(connection, rows, self._columns))
+        self.change(lambda connection: insert_profiles(connection, rows))
 
     def ingest_file(self, path: str | Path) -> bool:
         """Store the run or profile of a file, like `ingest`; raises FormatError for a bad file too."""
@@ -561,13 +558,6 @@ class Warehouse:
             raise StorageError(f"{self.path}: opened in another process: open it again after the fork")
         with translate_errors(self.path):
             yield self._connection
-
-    def _columns(self, table: str) -> dict[str, str]:
-        """Column -> type, of the table."""
-        if table not in self._column_types:
-            rows = self._connection.execute(f"DESCRIBE {table}").fetchall()
-            self._column_types[table] = {row[0]: row[1] for row in rows}
-        return self._column_types[table]
 
 
 class Answers:
