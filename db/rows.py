@@ -16,7 +16,6 @@ import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from itertools import count
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import tail_quantile
-from benchmarking.core.text import visible
+from benchmarking.core.text import numbered, visible
 from benchmarking.core.untrusted.input_files import MAX_DIGITS, parse_json
 
 if TYPE_CHECKING:
@@ -475,19 +474,6 @@ def is_command_line(text: str) -> bool:
     return True
 
 
-def distinct_columns(names: Sequence[str]) -> list[str]:
-    """The names of an answer's columns, the later ones of one name as NAME_1 and so on."""
-    found: dict[str, None] = {}
-    for name in names:
-        free = name
-        for number in count(1):
-            if free not in found and (free == name or free not in names):
-                break
-            free = f"{name}_{number}"
-        found[free] = None
-    return list(found)
-
-
 class Table:
     """The complete answer to a query."""
 
@@ -570,7 +556,7 @@ class Table:
         for name in {"command", "doubts"}.intersection(self._arrow.column_names):
             self._check_texts(name, self._arrow.column(name))
         try:
-            named = self._arrow.rename_columns(distinct_columns(self._arrow.column_names))
+            named = self._arrow.rename_columns(numbered(self._arrow.column_names))
             rows: list[dict[str, Any]] = named.to_pylist()
         except (OverflowError, ValueError) as error:
             raise self._not_ours("found a time outside of the years 1 to 9999") from error

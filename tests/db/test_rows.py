@@ -9,7 +9,7 @@ import pytest
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import Doubt, LaunchLoad, Point, Preparation, Result, Samples
-from db.rows import distinct_columns, json_text, run_rows, utc
+from db.rows import json_text, run_rows, utc
 from db.warehouse import Warehouse
 
 NOW = datetime(2026, 5, 1)
@@ -183,14 +183,6 @@ def test_a_failed_point_is_a_row_without_samples(make_run):
     (row,) = rows["benchmark_results"]
     assert (row["status"], row["error"], row["validity"]) == ("failed", "out of memory", None)
     assert rows["raw_benchmark_data"] == []
-
-
-@pytest.mark.parametrize(
-    ("names", "distinct"),
-    [(["a", "b"], ["a", "b"]), (["a", "a", "a"], ["a", "a_1", "a_2"]), (["a", "a", "a_1"], ["a", "a_2", "a_1"])],
-)
-def test_columns_of_one_name_are_all_in_an_answer(names, distinct):
-    assert distinct_columns(names) == distinct
 
 
 def test_an_answer_as_dictionaries_has_both_sides_of_a_join(empty_database):

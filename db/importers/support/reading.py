@@ -482,9 +482,7 @@ def _cells(text: str, delimiter: str) -> list[str] | str:
     return cells
 
 
-def csv_rows(
-    file: ForeignFile, fits: Callable[[list[str]], bool] = bool, *, ends_early: bool = False
-) -> Iterator[Fields]:
+def csv_rows(file: ForeignFile, fits: Callable[[list[str]], bool], *, ends_early: bool = False) -> Iterator[Fields]:
     """The rows under the first line that `fits` as a header; numbers in them are text, and empty cells are absent.
 
     Lines with another number of cells than the header are left out, and lines without any cell are skipped; with
@@ -499,17 +497,16 @@ def csv_rows(
     lines = csv_lines(file, start=start)
     next(lines, None)
     for number, cells in lines:
-        if cells == header or not any(cells):
+        if not any(cells):
             continue
-        if fits is not bool and fits(cells):
+        if fits(cells):
             header = cells
-            continue
-        if len(cells) > len(header) or (len(cells) < len(header) and not ends_early):
+        elif len(cells) > len(header) or (len(cells) < len(header) and not ends_early):
             problem = f"{len(cells)} cells under {len(header)} column names: {file.beginning(','.join(cells))!r}"
             file.leave_out(f"line {number}", problem)
-            continue
-        row = {name: cell or None for name, cell in zip(header, cells, strict=False)}
-        yield Fields(file, row, f"line {number}", numbers_are_text=True)
+        else:
+            row = {name: cell or None for name, cell in zip(header, cells, strict=False)}
+            yield Fields(file, row, f"line {number}", numbers_are_text=True)
 
 
 def put_at(values: dict[str, Any], path: Sequence[str], value: Any, row: Fields) -> None:
@@ -523,7 +520,7 @@ def put_at(values: dict[str, Any], path: Sequence[str], value: Any, row: Fields)
     place[path[-1]] = value
 
 
-def find_header(file: ForeignFile, fits: Callable[[list[str]], bool] = bool) -> tuple[int, list[str]]:
+def find_header(file: ForeignFile, fits: Callable[[list[str]], bool]) -> tuple[int, list[str]]:
     """Number and cells of the first line that `fits` as the header of a table; 0 and no cells without one. Programs
     print lines above it."""
     for number, line in enumerate(file.head.splitlines()[:MAX_LINES_ABOVE], 1):

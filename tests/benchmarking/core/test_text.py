@@ -7,7 +7,7 @@ import math
 import pytest
 
 from benchmarking.core import text
-from benchmarking.core.text import duration, number, spreadsheet_safe, visible
+from benchmarking.core.text import duration, grouped, number, numbered, spreadsheet_safe, visible
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,15 @@ def test_nothing_in_markdown_becomes_a_mention_or_a_link():
         f"@{gap}team org#{gap}12 https:{gap}//evil.example www.{gap}evil.example GH-{gap}3 &lt;b&gt; \\[a\\](b) "
         f"\\$x\\$ :{gap}+1:"
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "unique"),
+    [(["a", "b"], ["a", "b"]), (["a", "a", "a"], ["a", "a_1", "a_2"]), (["a", "a", "a_1"], ["a", "a_2", "a_1"])],
+)
+def test_repeated_names_have_a_number_that_makes_no_other_name(names, unique):
+    assert numbered(names) == unique
+
+
+def test_values_are_grouped_in_their_order():
+    assert list(grouped([("b", 1), ("a", 2), ("b", 3)]).items()) == [("b", [1, 3]), ("a", [2])]
