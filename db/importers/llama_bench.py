@@ -73,6 +73,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "split_mode": ("layer",),
     "tensor_split": ("0.00", "0"),
     "tensor_buft_overrides": ("none",),
+    **dict.fromkeys(("fit_target", "fit_min_ctx"), ("0",)),
 }
 """Settings that distinguish series, and their defaults, so that a column added in a later version changes no series."""
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}

@@ -14,6 +14,7 @@ names neither date nor machine.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -72,7 +73,12 @@ PYTEST_STATED = STATED | {
 PYTEST_DEFINITIONS = {
     "latency_wall": "time of a round over its iterations, by the benchmark's timer",
     "calls_per_sec": "ops: 1 / mean",
+    "cpu_time_ms": "CPU time of a round over its iterations, by the benchmark's timer: mean over the rounds",
 }
+UNSERIALIZABLE = re.compile(r"UNSERIALIZABLE\[(.*)\]")
+"""How pytest-benchmark writes a parameter that JSON has no type for, such as torch.float16."""
+WALL_TIMER = "perf_counter"
+CPU_TIMERS = ("process_time", "process_time_ns", "thread_time", "thread_time_ns")
 
 CPU = {"user": ("cpu_user_ms", MS_PER_S), "system": ("cpu_system_ms", MS_PER_S)}
 HYPERFINE_DEFINITIONS = {
@@ -124,8 +130,12 @@ def _pyperf_run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
         benchmark.refuse("runs", "no process has measured values")
     dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
     cpu = metadata.text("cpu_model_name")
-    # The arguments in the benchmark's name, and those that its author wrote into the metadata.
-    base, found = named_arguments(name)
+    # The arguments in the benchmark's name, and those that its author wrote into the metadata. Without --name, pyperf
+    # calls every statement "timeit", and every command "command".
+    stated = {"timeit": metadata.text("timeit_stmt"), "command": metadata.text("command")}.get(name)
+    base, found = (stated, {}) if stated else named_arguments(name)
+    if stated and (prepared := metadata.text("timeit_setup")):
+        found["setup"] = prepared
     for field in metadata:
         if field_of(field):
             found[field] = as_argument(metadata.any(field))
@@ -258,15 +268,25 @@ def read_pytest_benchmark(file: ForeignFile) -> Iterator[ForeignRun]:
 def _case(benchmark: Fields) -> tuple[Arguments, Result]:
     name, parameters = benchmark.required(benchmark.text, "fullname"), benchmark.section("params")
     found = {parameter: as_argument(parameters.any(parameter)) for parameter in parameters}
+    for parameter, value in found.items():
+        if isinstance(value, str) and (quoted := UNSERIALIZABLE.fullmatch(value)):
+            found[parameter] = quoted[1]
     arguments = arguments_of(name.partition("[")[0] if found else name, found)
     stats = benchmark.required(benchmark.fields, "stats")
     calls, values = stats.count("iterations") or 1, stats.numbers("data")
+    timer = (benchmark.unread_copy().section("options").text("timer") or WALL_TIMER).rpartition(".")[2]
+    if timer != WALL_TIMER:
+        arguments = replace(arguments, mode={**arguments.mode, "clock": timer})
+    is_wall = timer not in CPU_TIMERS
     result = foreign_result(
         arguments.point,
-        samples=[block(0, in_ms(values), inner_loops=calls)] if values else [],
-        metrics={"calls_per_sec": stats.number("ops", low=0)},
-        stated=stats.metrics(PYTEST_STATED),
+        samples=[replace(block(0, in_ms(values), inner_loops=calls), metric="latency_wall" if is_wall else "cpu_time")]
+        if values
+        else [],
+        metrics=stats.metrics({"ops": "calls_per_sec"} if is_wall else {"mean": ("cpu_time_ms", MS_PER_S)}, low=0),
+        stated=stats.metrics(PYTEST_STATED) if is_wall else {},
         iterations=stats.integer("rounds"),
+        missing={} if is_wall else {"latency_median_ms": f"{NOT_APPLICABLE}: {timer} measures CPU time"},
         kept={**benchmark.rest(), "inner_loops": calls},
     )
     return arguments, result

@@ -118,9 +118,11 @@ def client_result(
         concurrency=concurrency,
         unlimited=unlimited,
         request_rate=rate,
-        prompt_tokens=common_length(inputs, completed),
+        prompt_tokens=common_length(inputs, completed, lengths=_lengths(load, "input_lens")),
         prompt_tokens_mean=inputs / completed if inputs and completed else None,
-        new_tokens=common_length(outputs, completed),
+        new_tokens=common_length(
+            outputs, completed, lengths=_lengths(load, "output_lens"), requested=new_tokens_requested
+        ),
         new_tokens_requested=new_tokens_requested,
         requests=completed,
         failed=failed,
@@ -132,6 +134,16 @@ def client_result(
         samples=samples,
         kept={"stated": dict[str, Json](metrics)} if completed == 0 else kept,
     )
+
+
+def _lengths(load: Fields, name: str) -> Iterator[float]:
+    """The listed lengths of the successful requests."""
+    values, errors = load.peek(name), load.peek("errors")
+    for value in (
+        _succeeded(values, errors if isinstance(errors, list) else ()) if isinstance(values, list | array) else ()
+    ):
+        if isinstance(value, int | float) and value > 0:  # a failed request has 0
+            yield value
 
 
 def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples], dict[str, Json]]:

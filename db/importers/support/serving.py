@@ -395,9 +395,18 @@ CLOCK_S = 1e-6
 """Rounding of times in files."""
 
 
-def common_length(total: float | None, requests: int | None) -> int | None:
-    """Tokens per request, if the total is a multiple of the number of requests; otherwise None."""
-    each = total / requests if total and requests else None
+def common_length(
+    total: float | None, requests: int | None, *, lengths: Iterable[float] = (), requested: float | None = None
+) -> int | None:
+    """Tokens per request if all have as many, otherwise None: by the `lengths` of the requests where the file lists
+    them, else if the total is a multiple of the number of requests. Since different lengths can add up to one by
+    chance, that has to be the `requested` length where it is known."""
+    listed = set(lengths)
+    if listed:
+        each = listed.pop() if len(listed) == 1 else None
+    else:
+        each = total / requests if total and requests else None
+        each = each if requested in (None, each) else None
     return int(each) if _is_length(each) else None
 
 

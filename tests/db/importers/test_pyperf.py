@@ -151,3 +151,14 @@ def test_true_is_no_size(changed):
     first, _ = changed(lambda data: data["benchmarks"][0]["metadata"].update(batch_size=True))
     assert first.results[0].point.label == "b1"
     assert first.cell.runtime_mode["variant"] == "batch_size=True"
+
+
+def test_statements_and_commands_without_a_name_of_their_own_are_told_apart(changed):
+    def rename(data):
+        first, second = (one["metadata"] for one in data["benchmarks"])
+        first |= {"name": "timeit", "timeit_stmt": "'sum(x)'", "timeit_setup": "'x = [1]'"}
+        second |= {"name": "command", "command": "/bin/sleep 0.05"}
+
+    statement, command = (run.cell for run in changed(rename))
+    assert (statement.workload.model_id, statement.runtime_mode) == ("'sum(x)'", {"variant": "setup='x = [1]'"})
+    assert command.workload.model_id == "/bin/sleep 0.05"

@@ -74,3 +74,27 @@ def test_the_processor_names_no_other_device(edited, device, name):
 
     found = list(PYTEST_BENCHMARK.runs(read_file(edited(FOLDER / "data.json", measured_on))))
     assert {(run.cell.device.name, run.hardware.cpu_model) for run in found} == {(name, "AMD EPYC")}
+
+
+def test_another_timer_is_another_series_and_cpu_time_is_no_latency(edited):
+    def timed_otherwise(data):
+        for one in data["benchmarks"]:
+            one["options"]["timer"] = "process_time" if "sort" in one["name"] else "time.time"
+
+    found = PYTEST_BENCHMARK.runs(read_file(edited(FOLDER / "data.json", timed_otherwise)))
+    first, second = sorted(found, key=lambda run: str(run.cell.runtime_mode["clock"]))
+    assert first.cell.runtime_mode["clock"] == "process_time"
+    result = first.results[0]
+    assert set(result.metrics) == {"cpu_time_ms"}
+    assert [one.metric for one in result.samples] == ["cpu_time"]
+    assert result.missing["latency_median_ms"] == "not_applicable: process_time measures CPU time"
+    assert second.cell.runtime_mode["clock"] == "time"
+    assert second.results[0].metrics["latency_median_ms"] > 0
+
+
+def test_a_parameter_without_a_type_in_json_is_read_as_written(edited):
+    def of_a_type(data):
+        data["benchmarks"][0]["params"] = {"dtype": "UNSERIALIZABLE[torch.float16]"}
+
+    found = PYTEST_BENCHMARK.runs(read_file(edited(FOLDER / "data.json", of_a_type)))
+    assert "float16" in {run.cell.precision for run in found}

@@ -146,12 +146,16 @@ def test_loads_of_other_sizes_and_servers_are_told_apart(load_of):
     at_once = {"errors": [], "max_concurrency": None, "request_rate": "inf"}
     many = {"completed": 1000, "total_input_tokens": 16000, "total_output_tokens": 4000}
     assert points(at_once, at_once | many) == ["b1 s16 n4 num_prompts=5", "b1 s16 n4 num_prompts=1000"]
-    early = {"max_concurrency": 8, "total_output_tokens": 19}
+    early = {"max_concurrency": 8, "total_output_tokens": 19, "output_lens": [4, 4, 4, 4, 3]}
     assert points(early, early | {"random_output_len": 64}) == [
         "b1 s16 c8 output_tokens_requested=4",
         "b1 s16 c8 output_tokens_requested=64",
     ]
-    chats = {"dataset_name": "sharegpt", "total_output_tokens": 21, "max_concurrency": 8}
+    by_chance = early | {"total_output_tokens": 20, "random_output_len": 64}
+    assert points(by_chance, by_chance | {"output_lens": []}) == ["b1 s16 c8 output_tokens_requested=64"] * 2, (
+        "lengths that differ may add up to a multiple of the number of requests"
+    )
+    chats = early | {"dataset_name": "sharegpt", "total_output_tokens": 21}
     assert points(chats, chats | {"sharegpt_output_len": 32}) == ["b1 s16 c8", "b1 s16 c8 output_tokens_requested=32"]
     server = load_of().origin.kept | {"dtype": "bfloat16", "kv_cache_dtype": "auto", "disable_cuda_graph": False}
     assert load_of(server_info=server).cell.runtime_mode.keys() == {"endpoint", "loop", "arrivals"}
