@@ -61,10 +61,10 @@ COMMANDS = ("benchmarking.cli", "benchmarking.commands.run", "benchmarking.comma
 OURS = ("benchmarking", "db", "visualize")
 PACKAGES = ("core", "measure", "sweep", "devices", "runtimes", "workloads", "graphs", "builds")
 LIBRARIES = (
-    *("numpy", "numpy.fft", "psutil", "pandas", "pyarrow", "pyarrow.dataset", "torch", "torch.utils.flop_counter"),
+    *("numpy", "numpy.fft", "psutil", "pandas", "pyarrow", "pyarrow.dataset", "duckdb", "torch"),
+    "torch.utils.flop_counter",
     *(f"transformers.models.{name}.modeling_{name}" for name in ("auto", "bert", "gpt2", "t5", "vit")),
 )
-"""Not duckdb, whose import starts threads: they would be missing in a child, which waits for them at its end."""
 READ_AT_START = (
     *("PYTHON", "LD_", "LANG", "LC_", "TZ", "MALLOC_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "DNNL_"),
     *("ONEDNN_", "ATEN_", "TORCH", "PYTORCH_", "CUDA_", "NVIDIA_", "HIP_", "HSA_", "ROCR_", "XDG_", "ARROW_"),
@@ -318,6 +318,10 @@ def main() -> None:
     atexit._clear()
     for ending in (logging.shutdown, multiprocessing.util._exit_function, weakref.finalize._exitfunc):  # type: ignore[attr-defined]
         atexit.register(ending)
+    with suppress(ImportError):
+        import duckdb
+
+        duckdb.default_connection().close()  # its threads would be missing in a child, which waits for them at its end
     gc.freeze()
     use_large_pages()
     connection = socket.socket(fileno=int(sys.argv[1]))
