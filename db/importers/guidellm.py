@@ -228,8 +228,10 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     start, _ = find_header(file, _is_table) if file.json is None else (0, [])
     if start:  # a table, whose numbers are text
         benchmarks = list(_table(file, start))
-        named = next((benchmark.pop("Runtime Info, Metadata", None) for benchmark in benchmarks), None)
-        report = {"benchmarks": benchmarks, "metadata": named if isinstance(named, dict) else {}}
+        report: dict[str, Any] = {"benchmarks": benchmarks}
+        for name in ("metadata", "arguments"):  # which each line repeats
+            found = [benchmark.pop(f"Runtime Info, {name.title()}", None) for benchmark in benchmarks]
+            report["args" if name == "arguments" else name] = found[0] if found and isinstance(found[0], dict) else {}
         top = Fields(file, report, numbers_are_text=True)
     elif file.json is None and _is_yaml(file):
         top = Fields(file, yaml_object(file))

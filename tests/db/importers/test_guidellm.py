@@ -291,6 +291,25 @@ def test_a_sweeps_loads_have_the_rates_of_its_profile_where_the_strategy_has_non
     assert [one.point.axes["request_rate"] for one in run.results] == [4.125, 8.25]
 
 
+def test_a_table_states_the_output_length_that_was_requested(tmp_path):
+    lines = list(csv.reader(TABLE.open(newline="")))
+    for column, *cells in (
+        (("Token Metrics", "Successful Output Tokens", "Percentiles"), *[str([*range(6, 17)])] * 2),
+        (("Runtime Info", "Arguments", ""), *[json.dumps({"spec": {"data": [{"output_tokens": 512}]}})] * 2),
+    ):
+        columns = list(zip(*lines[:3], strict=True))
+        if column not in columns:
+            for line, cell in zip(lines, (*column, *cells), strict=True):
+                line.append(cell)
+        else:
+            for line, cell in zip(lines[3:], cells, strict=True):
+                line[columns.index(column)] = cell
+    with (tmp_path / "requested.csv").open("w", newline="") as out:
+        csv.writer(out).writerows(lines)
+    (run,) = runs_of(tmp_path / "requested.csv")
+    assert {one.point.axes["output_tokens_requested"] for one in run.results} == {512}
+
+
 def test_a_table_before_version_0_4_has_the_names_of_the_report(tmp_path):
     statistics = {"request latency": 2.0, "time to first token ms": 30.0, "inter token latency ms": 0.0}
     row = {
