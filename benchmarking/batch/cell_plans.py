@@ -24,7 +24,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, canonical_hash, to_json
 from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
-from benchmarking.core.text import counted, first_few
+from benchmarking.core.text import counted, first_few, grouped
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import (
     MEASURING,
@@ -49,9 +49,7 @@ class PlanError(BenchhouseError):
     """Some cells cannot be measured. `reasons` has a line per reason, with its cells."""
 
     def __init__(self, errors: Sequence[tuple[str, BenchhouseError]], total: int) -> None:
-        by_reason: dict[str, list[str]] = {}
-        for name, error in errors:
-            by_reason.setdefault(str(error), []).append(name)
+        by_reason = grouped((str(error), name) for name, error in errors)
         self.reasons = tuple(f"{first_few(cells, MAX_NAMES)}: {reason}" for reason, cells in by_reason.items())
         is_usage = any(isinstance(error, UsageError) for _, error in errors)
         self.exit_code = EXIT_USAGE if is_usage else EXIT_FAILED
@@ -126,9 +124,7 @@ def _plans(
     ]
     for runtime, why in grids[0].refused.items():
         say(f"left out: {cell_request.name}: {runtime}: {why}")
-    by_runtime: dict[str, list[CellPlan]] = {}
-    for plan in (plan for grid in grids for plan in grid.plans):
-        by_runtime.setdefault(plan.cell.runtime, []).append(plan)
+    by_runtime = grouped((plan.cell.runtime, plan) for grid in grids for plan in grid.plans)
     return tuple(map(_merge_grids, by_runtime.values()))
 
 

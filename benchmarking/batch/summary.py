@@ -24,7 +24,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Doubt, Family, Point, Run, Status, Validity, canonical_hash, to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, duration, number, wrapped
+from benchmarking.core.text import counted, duration, grouped, number, wrapped
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason, work
 from benchmarking.sweep.run import journal, spool
@@ -245,10 +245,11 @@ def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN
         Column(heading="time", text=time_text),
     ]
     table = table_of(columns, plans, page)
-    skipped: dict[str, list[str]] = {}
-    for plan in plans:
-        for why, labels in points_by_reason(plan).items():
-            skipped.setdefault(why, []).append(f"{cell_name(plan.cell)}: {', '.join(labels)}")
+    skipped = grouped(
+        (why, f"{cell_name(plan.cell)}: {', '.join(labels)}")
+        for plan in plans
+        for why, labels in points_by_reason(plan).items()
+    )
     below = ["", *(f"skipped: {'; '.join(where)}: {why}" for why, where in skipped.items())]
     below += [*([""] if skipped else []), estimate_text(plans, estimate)]
     head = [", ".join(table.shared)] if table.shared else []
@@ -379,9 +380,7 @@ def cell_key(cell: Cell, hardware_id: str) -> str:
 
 def estimate(plans: Sequence[CellPlan], earlier: Sequence[EarlierPoint]) -> Estimate:
     """The time the plans will take."""
-    by_cell: dict[str, list[EarlierPoint]] = {}
-    for before in earlier:
-        by_cell.setdefault(before.cell, []).append(before)
+    by_cell = grouped((before.cell, before) for before in earlier)
     cells_s: dict[str, float] = {}
     counts = [0, 0, 0]
     for plan in plans:

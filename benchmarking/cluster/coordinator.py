@@ -36,7 +36,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, LaunchLoad, Measurement, Readings
-from benchmarking.core.text import duration, listed
+from benchmarking.core.text import duration, grouped, listed
 from benchmarking.sweep.plan.plan import CLUSTER, CellPlan
 from benchmarking.sweep.run.supervisor import Observer, Track, has_failed, without_samples
 from benchmarking.sweep.show.progress import cell_name
@@ -165,9 +165,8 @@ def check_same_versions(offers: Mapping[str, Offer]) -> None:
     differences = []
     installed = {offer.worker: software(offer.provenance) for offer in offers.values()}
     for name in sorted({name for versions in installed.values() for name in versions}):
-        workers: dict[str, list[str]] = {}
-        for worker, versions in sorted(installed.items(), key=lambda item: name not in item[1]):
-            workers.setdefault(versions.get(name, "none"), []).append(worker)
+        in_order = sorted(installed.items(), key=lambda item: name not in item[1])
+        workers = grouped((versions.get(name, "none"), worker) for worker, versions in in_order)
         if len(workers) > 1:
             each = (f"{version} on {listed(where, MAX_LISTED_WORKERS)}" for version, where in workers.items())
             differences.append(f"{name}: {', '.join(each)}")

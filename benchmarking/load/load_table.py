@@ -24,7 +24,7 @@ from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import listed, number, wrapped
+from benchmarking.core.text import grouped, listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.core.verdicts.words import SIMULATED
 from benchmarking.load.curve import (
@@ -102,10 +102,7 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
     limits = parse_limits(str(slo), LIMIT_WORDS) if slo else {}
     levels = [result for result in run.results if not is_search(result)]
     table = table_of(_columns(levels, limits), levels, page)
-    by_error: dict[str, list[str]] = {}
-    for level in levels:
-        if level.error is not None:
-            by_error.setdefault(f"{level.status}: {level.error}", []).append(_level_text(level))
+    by_error = grouped((f"{one.status}: {one.error}", _level_text(one)) for one in levels if one.error is not None)
     answers, lines = list[str](), [f"{listed(names, MOST_FAILED)}: {error}" for error, names in by_error.items()]
     for level in levels:
         kinds = Counter(kind for requests in level.requests for kind in requests.error if kind is not None)

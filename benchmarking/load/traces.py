@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.text import grouped
 
 AZURE = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
 BURST_GPT = {"Timestamp", "Request tokens", "Response tokens"}
@@ -224,9 +225,9 @@ def _check(path: Path, number: int, row: TraceRow) -> None:
 def _sessions(path: Path, rows: Sequence[TraceRow]) -> tuple[tuple[TraceRow, ...], ...]:
     """The rows by session, in the order of time; a row without one is a session of its own. Turns without a time stay
     behind those before them."""
-    by_name: dict[str, list[TraceRow]] = {}
-    for number, row in enumerate(rows):
-        by_name.setdefault(f"row {number}" if row.session is None else f"session {row.session}", []).append(row)
+    by_name = grouped(
+        (f"row {number}" if row.session is None else f"session {row.session}", row) for number, row in enumerate(rows)
+    )
     sessions = list[tuple[TraceRow, ...]]()
     for name, turns in by_name.items():
         if all(row.at_s is not None for row in turns):

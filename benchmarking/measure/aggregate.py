@@ -41,6 +41,7 @@ from benchmarking.core.records import (
     Workload,
 )
 from benchmarking.core.sample_statistics import IntervalScope, LaunchStatistics, Statistics, describe, over_launches
+from benchmarking.core.text import grouped
 from benchmarking.measure import doubt_rules
 from benchmarking.measure.timing import (
     LATENCY_REQUEST,
@@ -318,10 +319,7 @@ def _reasons(measured: Sequence[Measurement], loads: Sequence[LaunchLoad], descr
 
 def _by_column(missing: Mapping[str, str]) -> dict[str, str]:
     """Reasons by column, from the reasons of raw metrics and readings. Keys may also be columns."""
-    columns: dict[str, list[str]] = {}
-    for metric in METRICS.values():
-        if metric.source != "derived":
-            columns.setdefault(metric.of, []).append(metric.column)
+    columns = grouped((metric.of, metric.column) for metric in METRICS.values() if metric.source != "derived")
     return {column: why for name, why in missing.items() for column in columns.get(name, [name])}
 
 

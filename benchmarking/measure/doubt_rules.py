@@ -26,6 +26,7 @@ from benchmarking.core.sample_statistics import (
     median_error,
     slow_calls,
 )
+from benchmarking.core.text import grouped
 from benchmarking.devices.support.handles import CLOCK_BELOW_MAXIMUM, CLOCKS_SETTING
 from benchmarking.workloads.support.families import family_named
 
@@ -360,10 +361,7 @@ def merge(by_launch: Sequence[tuple[int, Sequence[Doubt]]], launches: int) -> Do
     A disturbance of fewer than half of the launches barely moves their median, so it is kept as information. A doubt
     that makes one launch invalid makes the result invalid.
     """
-    kinds: dict[str, list[tuple[int, Doubt]]] = {}
-    for launch, doubts in by_launch:
-        for raised in doubts:
-            kinds.setdefault(raised.kind, []).append((launch, raised))
+    kinds = grouped((raised.kind, (launch, raised)) for launch, doubts in by_launch for raised in doubts)
     merged = []
     for of_kind in kinds.values():
         launch, worst = max(of_kind, key=lambda item: SEVERITIES.index(item[1].severity))

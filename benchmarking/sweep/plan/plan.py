@@ -33,6 +33,7 @@ from benchmarking.core.records import (
     Readings,
     Rebuild,
 )
+from benchmarking.core.text import grouped
 from benchmarking.measure.context import Settings
 
 Check = Callable[[Point], str | None]
@@ -88,10 +89,8 @@ class CellPlan:
 
 def points_by_reason(plan: CellPlan) -> dict[str, list[str]]:
     """The labels of the skipped points by reason; "all N points" if that is every point."""
-    by_reason: dict[str, list[str]] = {}
-    for point in plan.points:
-        if (why := plan.skipped.get(point.label)) is not None:
-            by_reason.setdefault(why, []).append(point.label)
+    labels = (point.label for point in plan.points)
+    by_reason = grouped((plan.skipped[label], label) for label in labels if label in plan.skipped)
     total = len(plan.points)
     return {why: [f"all {total} points"] if len(labels) == total > 1 else labels for why, labels in by_reason.items()}
 

@@ -34,7 +34,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.settings import TAGS
 from benchmarking.core.suggestions import flags_in
-from benchmarking.core.text import first_few
+from benchmarking.core.text import first_few, grouped
 from benchmarking.devices.support.handles import parts
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.measuring_settings import (
@@ -430,9 +430,7 @@ def plan_runtimes(
             f"--device {device} has runtime {own}, not {several}: choose another, such as --device cpu"
         )
     if refused and (not may_refuse or not plans):
-        by_reason: dict[str, list[str]] = {}
-        for name, why in refused.items():
-            by_reason.setdefault(str(why), []).append(name)
+        by_reason = grouped((str(why), name) for name, why in refused.items())
         reasons = first_few([f"{', '.join(same)}: {why}" for why, same in by_reason.items()], MOST_REASONS, "; ")
         reasons += f"; {as_typed('run')} --list-runtimes shows what each runs on" * (len(by_reason) > MOST_REASONS)
         how = "" if may_refuse else "; use --skip-unsupported to skip them and measure the others"

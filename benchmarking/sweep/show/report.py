@@ -19,7 +19,7 @@ from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Doubt, Family, Result, Run, Status, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, first_few, number, wrapped
+from benchmarking.core.text import counted, first_few, grouped, number, wrapped
 from benchmarking.core.verdicts.judging import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.launches import CALLS_NOTE, NEXT, launch_notes, next_launch_text, throughput_note
 from benchmarking.core.verdicts.words import SIMULATED
@@ -175,11 +175,8 @@ def _launches(result: Result) -> list[float]:
 def doubt_remarks(cases: Iterable[tuple[str, Doubt]]) -> list[str]:
     """Each kind of doubt with its points, meaning and advice, and with the evidence if it makes a result invalid, or if
     the advice refers to it. `cases` are (point, doubt) pairs."""
-    by_kind: dict[str, list[tuple[str, Doubt]]] = {}
-    for label, doubt in cases:
-        by_kind.setdefault(doubt.kind, []).append((label, doubt))
     remarks = []
-    for kind, of_kind in by_kind.items():
+    for kind, of_kind in grouped((doubt.kind, (label, doubt)) for label, doubt in cases).items():
         (first_label, first), evidence = of_kind[0], ""
         items, labels = evidence_words(first.evidence), list(dict.fromkeys(label for label, _ in of_kind))
         if items and (first.severity == "invalid" or kind not in KINDS or "in the evidence" in sentence(kind)):

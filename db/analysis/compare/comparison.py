@@ -22,7 +22,7 @@ from benchmarking.core.provenance import version_differences
 from benchmarking.core.quality import QUALITY_METRICS, QualityVerdict, judge_quality
 from benchmarking.core.records import LOOP, Json
 from benchmarking.core.tables import NOTHING
-from benchmarking.core.text import number
+from benchmarking.core.text import grouped, number
 from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance
 from benchmarking.core.verdicts.launches import MIN_ROUNDS
@@ -178,10 +178,9 @@ def compare_within(
     across: Collection[str] = (),
 ) -> Comparison:
     """Compare each value of the column with the baseline, by default the usual one or the first measured."""
-    groups: dict[str, list[Measured]] = {}
     (results,) = read_results(warehouse, (selection,), metric)
-    for result in sorted(results, key=lambda one: (one.started_at, one.run_id)):
-        groups.setdefault(result.columns[column] or NOT_SET, []).append(result)
+    in_order = sorted(results, key=lambda one: (one.started_at, one.run_id))
+    groups = grouped((result.columns[column] or NOT_SET, result) for result in in_order)
     if baseline is None:
         usual: str | None = "float32" if column == "precision" else None
         if column == "runtime":
@@ -423,9 +422,7 @@ def _pair(
     positions = {session_id: position for position, session_id in enumerate(in_order)}
     sessions: list[tuple[Session, ...]] = []
     for side in sides:
-        groups: dict[str, list[Measured]] = {}
-        for measured in side:
-            groups.setdefault(measured.session_id, []).append(measured)
+        groups = grouped((measured.session_id, measured) for measured in side)
         sessions.append(
             tuple(
                 Session(

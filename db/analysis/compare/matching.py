@@ -17,7 +17,7 @@ from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.command_line import choice
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import LOOP, SCENARIO, Json, Point, canonical_hash
-from benchmarking.core.text import listed
+from benchmarking.core.text import grouped, listed
 from db.analysis.selection import FIELDS, field_word, is_setting
 
 Keys = Mapping[str, Json]
@@ -134,10 +134,7 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
     differ. The rest are paired with the nearest series at their point, as refused pairs."""
     earlier, later = representatives(before), representatives(after)
     may_differ = cache(may_differ)  # called with the same few names for each result
-    groups: dict[str, list[Representative]] = {}
-    for one in earlier:
-        for shared in _shared(one, may_differ):
-            groups.setdefault(shared, []).append(one)
+    groups = grouped((shared, one) for one in earlier for shared in _shared(one, may_differ))
     pairs: list[RepresentativePair] = []
     for one in later:  # with those that have the same keys, or else with the whole group
         of_groups = (base for shared in _shared(one, may_differ) for base in groups.get(shared, ()))
@@ -162,11 +159,8 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
 
 def representatives(results: Iterable[Measured]) -> list[Representative]:
     """One representative per set of keys, in the order of their first results."""
-    groups: dict[str, list[Measured]] = {}
-    for result in results:
-        groups.setdefault(result.keys_hash, []).append(result)
     chosen = []
-    for group in groups.values():
+    for group in grouped((result.keys_hash, result) for result in results).values():
         group.sort(key=lambda one: (one.unfit is None, one.disturbed is None, one.started_at, one.result_id))
         # A session that is stored twice, with the same start and value, counts once.
         newest = group[-1]

@@ -11,7 +11,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.quality import QUALITY_METRICS
-from benchmarking.core.text import listed
+from benchmarking.core.text import grouped, listed
 from db.analysis.annotations import MAX_LENGTH, stored_words
 from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
 from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
@@ -180,9 +180,8 @@ def with_recovery(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> li
     for metric in judged_metrics(warehouse, dict.fromkeys(row["metric"] for row in rows)):
         about = [row for row in rows if row["metric"] == metric.column]
         series = sorted({row["series_id"] for row in about})
-        points: dict[str, list[Mapping[str, Any]]] = {}
-        for point in warehouse.query(POINTS.format(**of_metric(metric)), {"series": series}).dicts():
-            points.setdefault(point["series_id"], []).append(point)
+        found_points = warehouse.query(POINTS.format(**of_metric(metric)), {"series": series}).dicts()
+        points = grouped((point["series_id"], point) for point in found_points)
         for row in about:
             found[row["alert_id"]] = _recovery(row, points.get(row["series_id"], ()))
     return [{**row, **found.get(row["alert_id"], NOT_RECOVERED)} for row in rows]

@@ -36,7 +36,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import MeasuredRun, naive_now
 from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, QualityVerdict, Source, judge_quality
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, TOO_FEW_SAMPLES, Point
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, grouped
 from db.analysis.compare.comparison import QualityFinding
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import (
@@ -242,11 +242,11 @@ def judge_candidates(candidates: Iterable[Candidate]) -> tuple[Finding, ...]:
     judgements = judge_all([_case(candidate, candidate.night) for candidate in known])
     findings = [_finding(one, judgement) for one, judgement in zip(known, judgements, strict=True)]
     # The findings, with the common change of their machine and session if there is one.
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in findings:
-        if finding.verdict in ("regressed", "accepted", "improved", "fine", "trend"):
-            one = finding.candidate
-            groups.setdefault((one.hardware_id, one.session_id, one.metric.column), []).append(finding)
+    groups = grouped(
+        ((one.candidate.hardware_id, one.candidate.session_id, one.candidate.metric.column), one)
+        for one in findings
+        if one.verdict in ("regressed", "accepted", "improved", "fine", "trend")
+    )
     shared: dict[int, CommonShift | None] = {}
     for members in groups.values():
         shift = common_shift(
@@ -362,10 +362,7 @@ def flagged_runs(
     warehouse: Warehouse, findings: Iterable[Finding], verdicts: Sequence[Verdict] = ("regressed",)
 ) -> tuple[FlaggedRun, ...]:
     """The runs that contain findings of the verdicts, oldest first."""
-    points: dict[str, list[Point]] = {}
-    for finding in findings:
-        if finding.verdict in verdicts:
-            points.setdefault(finding.candidate.run_id, []).append(finding.candidate.point)
+    points = grouped((one.candidate.run_id, one.candidate.point) for one in findings if one.verdict in verdicts)
     runs = measured_runs(warehouse, "run_id IN (SELECT unnest(?))", (list(points),))
     return tuple(FlaggedRun(run=run, points=tuple(points[run.run_id])) for run in runs)
 

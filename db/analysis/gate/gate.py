@@ -34,7 +34,7 @@ from typing import Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
-from benchmarking.core.text import counted, number
+from benchmarking.core.text import counted, grouped, number
 from benchmarking.core.verdicts.words import MIN_CHANGE
 from db.analysis.gate.nights import TOGETHER, Night, Outlook, Series, outlooks
 from db.analysis.history.detector import NEARLY_NONE
@@ -335,10 +335,7 @@ def common_shift(shifts: Iterable[Shift]) -> CommonShift | None:
     there are no findings to explain."""
     all_shifts = tuple(shifts)
     findings = [shift for shift in all_shifts if shift.is_finding]
-    groups: dict[str, list[float]] = {}
-    for shift in all_shifts:
-        groups.setdefault(shift.group, []).append(shift.ratio)
-    ratios = [median(ratios) for ratios in groups.values()]
+    ratios = [median(of_group) for of_group in grouped((one.group, one.ratio) for one in all_shifts).values()]
     if len(ratios) < MIN_GROUPS or not findings:
         return None
     middle = median(ratios)

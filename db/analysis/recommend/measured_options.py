@@ -24,7 +24,7 @@ from benchmarking.core.records import (
     canonical_hash,
 )
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
-from benchmarking.core.text import distinct_names, listed, visible
+from benchmarking.core.text import distinct_names, grouped, listed, visible
 from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import ALL, model_and_quantization
 from db.analysis.compare.stored_results import launch_values
@@ -183,9 +183,7 @@ def workload_titles(workloads: Sequence[Workload]) -> list[str]:
 def models_by_name(known: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The known models, in their order, by name. Quantizations of one model are together under what their names share,
     with the model itself; any other model is alone."""
-    by_name: dict[str, list[str]] = {}
-    for one in known:
-        by_name.setdefault(model_and_quantization(one)[0], []).append(one)
+    by_name = grouped((model_and_quantization(one)[0], one) for one in known)
     named: dict[str, tuple[str, ...]] = {}
     for name, found in by_name.items():  # a-F16 alone may also be what the names of its quantizations share
         key = name if len(found) > 1 else found[0]
