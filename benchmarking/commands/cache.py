@@ -45,7 +45,7 @@ from benchmarking.core.settings import NEW_FILE, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import data_stream, stdout_page
-from benchmarking.core.text import size_text, spreadsheet_safe, time_text, visible
+from benchmarking.core.text import grouped, size_text, spreadsheet_safe, time_text, visible
 from benchmarking.scripts import states
 from benchmarking.scripts.states import results_table, state_text, states_table
 from benchmarking.sweep.plan import flags
@@ -200,9 +200,8 @@ def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
         else:
             print(state_text(state, stdout_page()))
         return EXIT_OK
-    sizes, kinds = [build.size_bytes for build in contents.builds], dict[str, list[int]]()
-    for build in contents.builds:
-        kinds.setdefault(build.build.kind, []).append(build.size_bytes)
+    sizes = [build.size_bytes for build in contents.builds]
+    kinds = grouped((build.build.kind, build.size_bytes) for build in contents.builds)
     useless = sum(one.size_bytes for one in contents.broken) + sum(one.size_bytes for one in _incomplete(contents))
     place = next(folder for folder in (root, *root.parents) if folder.exists())  # the cache may not exist yet
     free = shutil.disk_usage(place).free

@@ -36,7 +36,7 @@ from benchmarking.core.settings import PATH, SECONDS, Setting, add_settings, one
 from benchmarking.core.shared_settings import COMMON, SHARED, parse_limits
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import TEXT_WIDTH, stdout_page
-from benchmarking.core.text import duration, listed, wrapped
+from benchmarking.core.text import duration, grouped, listed, wrapped
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
@@ -274,9 +274,7 @@ def _show_space(found: Space, *, as_json: bool) -> int:
     )
     title = f"{len(found.candidates)} cells, {found.size} configurations; the most promising are tried first"
     print(f"{title}\n\n{table_text(Table(headings=('cell', 'points'), rows=rows), page)}")
-    by_reason: dict[str, list[str]] = {}
-    for name, why in found.left_out.items():
-        by_reason.setdefault(why, []).append(name)
+    by_reason = grouped((why, name) for name, why in found.left_out.items())
     if by_reason:
         lines = [f"{'; '.join(names)}: {why}" for why, names in by_reason.items()]
         print(wrapped("\n".join(["\nleft out", *lines]), page.text_width))
@@ -403,10 +401,7 @@ def _reasons(search: Search, equal: Collection[str] = ()) -> list[str]:
         lines.append(f"{untried} had no room in the budget for any launch")
     if without_room or unfinished:
         lines[-1] += f": nothing is proven about them, {longer}"
-    by_reason: dict[str, list[str]] = {}
-    for entrant in left:
-        if entrant.out == "failed" or entrant in unfinished:
-            by_reason.setdefault(str(entrant.reason), []).append(entrant.key)
+    by_reason = grouped((str(one.reason), one.key) for one in left if one.out == "failed" or one in unfinished)
     lost_s, waited_s = sum(search.lost_s.values()), sum(track.waited_s for track in search.tracks.values())
     each = [f"{name} {lost:.0f} s" for name, lost in sorted(search.lost_s.items(), key=lambda item: -item[1])]
     return [

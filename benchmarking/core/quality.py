@@ -36,7 +36,7 @@ from benchmarking.core.codec import Range
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.sample_statistics import exact_share_interval
 from benchmarking.core.student_t import quantile
-from benchmarking.core.text import counted, number, visible
+from benchmarking.core.text import counted, grouped, number, visible
 
 Value = Annotated[float, Range(-1e300, 1e300)]
 Source = Literal["inputs", "questions", "evaluation"]
@@ -292,9 +292,8 @@ def without_quality(why: str, metrics: tuple[str, ...] = OF_INPUTS) -> Quality:
 def quality_lines(quality: Quality) -> list[str]:
     """The quality in words: a line for each source with the values and their intervals, and one for each reason of
     missing ones."""
-    lines, by_source = list[str](), dict[Source, list[str]]()
-    for name, one in quality.values.items():
-        by_source.setdefault(source_of(name), []).append(quality_text(name, one))
+    lines = list[str]()
+    by_source = grouped((source_of(name), quality_text(name, one)) for name, one in quality.values.items())
     for source, shown in by_source.items():
         how = quality.how_of(source)
         count = how.get("windows", "?")

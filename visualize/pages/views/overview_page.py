@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.quality import QUALITY_METRICS
-from benchmarking.core.text import first_few
+from benchmarking.core.text import first_few, grouped
 from db.analysis.gate.alerts import OPEN, list_alerts, with_recovery
 from db.analysis.history.changes import regressions
 from db.analysis.recommend.measured_options import (
@@ -190,10 +190,7 @@ IMPORT_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
 
 def _changes(found: Iterable[T], run_metric: Callable[[T], tuple[str, str]]) -> list[list[T]]:
     """Findings of one run in one metric together: a change of a setup, at several points. In the order of the first."""
-    changes: dict[tuple[str, str], list[T]] = {}
-    for one in found:
-        changes.setdefault(run_metric(one), []).append(one)
-    return list(changes.values())
+    return list(grouped((run_metric(one), one) for one in found).values())
 
 
 def _points_cell(points: Sequence[str]) -> Cell:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB
-from benchmarking.core.text import counted, visible
+from benchmarking.core.text import counted, grouped, visible
 from visualize.charts import profiles
 from visualize.drawing.rows import Row, charts
 from visualize.pages import vega
@@ -89,9 +89,7 @@ def profile_page(data: Data, parameters: ProfileParameters) -> SimpleNamespace:
     if not rows:
         raise NotFoundError(f"no profile {parameters.profile_id!r}: see the page Profiles")
     (row,) = rows
-    spent: dict[str, list[Row]] = {}
-    for operator in row["operators"] or ():
-        spent.setdefault(operator["operator"], []).append(operator)
+    spent = grouped((operator["operator"], operator) for operator in row["operators"] or ())
     total = profiles.total_ms(row)
     own = {name: sum(call["exclusive_ms"] for call in calls) for name, calls in spent.items()}
     operators: Mapping[str, Callable[[str], Cell]] = {
