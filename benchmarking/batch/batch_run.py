@@ -273,13 +273,12 @@ class Manifest:
         """
         if path is None or self.owns(path, also):
             return path
-        is_alike = also is not None and Path(also).name == Path(path).name and database_exists(also)
-        if also is not None and is_alike and not database_exists(path):  # moved: the old path would make another one
-            how = f"to use {also}, add {flag} {shlex.quote(also)}"
-            raise UsageError(f"--resume: {self.path} refers to {path}, which is not there any more: {how}")
-        raise UsageError(
-            f"--resume: {self.path} refers to {path}, outside its folder: to use it, repeat {flag} {shlex.quote(path)}"
-        )
+        where, how = "outside its folder", f"to use it, repeat {flag} {shlex.quote(path)}"
+        if also is not None and Path(also).name == Path(path).name and database_exists(also):  # moved or copied
+            here = f"to use {also}, add {flag} {shlex.quote(also)}"
+            is_copied = database_exists(path)  # else the old path would make another one
+            where, how = (where, f"{here}; {how}") if is_copied else ("which is not there any more", here)
+        raise UsageError(f"--resume: {self.path} refers to {path}, {where}: {how}")
 
     def claim(self) -> None:
         """Record this process as the owner of the batch. Raises StorageError."""

@@ -156,7 +156,7 @@ def _label(arguments: argparse.Namespace) -> int:
         return list(origin), files
 
     with open_to_write(arguments) as warehouse:
-        note_lost_alerts(NAME, warehouse.replace_runs(relabelled))
+        note_lost_alerts(NAME, warehouse.replace_runs(relabelled).lost_alerts)
     if arguments.json:
         print_json({"labelled": list(labelled)})
     else:

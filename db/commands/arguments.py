@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from benchmarking.core.storage_paths import database_exists
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
     from db.analysis.selection import Selection
-    from db.ingestion import Replaced
     from db.warehouse import Warehouse
 
 SELECTION = "FIELD=VALUE,... (model, device, runtime, precision, since, tag.NAME, ...), or sql:CONDITION"
@@ -143,12 +142,15 @@ def open_to_write(arguments: argparse.Namespace) -> Warehouse:
     return Warehouse.open(arguments.db_path, create=False, lock_timeout_s=arguments.lock_timeout)
 
 
-def note_lost_alerts(name: str, replaced: Replaced) -> None:
-    """Say which alerts were deleted with replaced runs."""
-    for alert in replaced.lost_alerts:
+DELETED = "is deleted: no result has the values now that it was about"
+
+
+def note_lost_alerts(name: str, alerts: Iterable[Mapping[str, Any]], outcome: str = DELETED) -> None:
+    """Say which alerts are deleted with replaced runs."""
+    for alert in alerts:
         said = "" if alert["note"] is None else f": {alert['note']}"
         what = f"alert {alert['alert_id']} ({alert['metric']}, {alert['triage']}{said})"
-        note(f"{name}: {what} is deleted: no result has the values now that it was about")
+        note(f"{name}: {what} {outcome}")
 
 
 def confirm(question: str, database: str) -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,7 @@ FROM benchmark_runs
 WHERE origin_format IS NOT NULL AND (
     source_sha256 IN (SELECT unnest($sha256)) OR source IN (SELECT unnest($sources)) OR run_id IN (SELECT unnest($ids))
     OR source IN (SELECT source FROM benchmark_runs WHERE source_sha256 IN (SELECT unnest($sha256)))
+    OR list_bool_or(list_transform($tails, lambda tail: ends_with(source, tail)))
 )
 """
 OF_A_NAME = """
@@ -248,6 +250,10 @@ OTHER_CONTENT = (
     "imported before with other content {}, whose runs stay beside the new ones: if the same results are among them, "
     "--replace puts the new ones in their place"
 )
+GONE = (
+    "imported before with other content from a folder that is gone {}, whose runs stay beside the new ones: benchhouse "
+    "delete takes them out, if the folder was moved"
+)
 """What is said of files that were imported before, with the place of their paths."""
 
 
@@ -268,7 +274,12 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
             path = ":memory:" if arguments.dry_run else arguments.db_path
             opened.append(Warehouse.open(path, lock_timeout_s=arguments.lock_timeout))
         if arguments.dry_run:
-            if arguments.replace or not database_exists(arguments.db_path):
+            if not database_exists(arguments.db_path):
+                return opened[0].ingest_files(files)
+            if arguments.replace:
+                with open_to_read(arguments) as warehouse:
+                    lost = warehouse.alerts_about(_replaced(warehouse, files, again))
+                note_lost_alerts(NAME, lost, "would be deleted, unless a new result has the values that it is about")
                 return opened[0].ingest_files(files)
             with open_to_read(arguments) as warehouse:
                 files, known = _not_stored(warehouse, files, arguments.format, given, again)
@@ -281,17 +292,10 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
         def chosen() -> tuple[Sequence[str], Sequence[FileRuns]]:
             if not arguments.replace:
                 return (), _not_stored(opened[0], files, arguments.format, given, again)[0]
-            # The same content, wherever it stood, or an earlier content of the same file.
-            from db.importers.support.files import STDIN
-
-            paths = {file.source for file in files} - {None, STDIN}
-            rows = _known(opened[0], files)
-            earlier = {row["run_id"] for row in rows if row["source"] in paths}
-            earlier |= {row["run_id"] for file in files for row in _of_content(file, rows)}
-            return sorted(earlier), files
+            return _replaced(opened[0], files, again), files
 
         replaced = opened[0].replace_runs(chosen)
-        note_lost_alerts(NAME, replaced)
+        note_lost_alerts(NAME, replaced.lost_alerts)
         return replaced.counts
 
     try:
@@ -310,8 +314,53 @@ def _known(warehouse: Warehouse, files: Sequence[FileRuns]) -> list[dict[str, An
         "sha256": [file.source_sha256 for file in files],
         "sources": [file.source for file in files if file.source != STDIN],
         "ids": [run.run_id for file in files for run in file.runs],
+        "tails": [f"{os.sep}{tail}" for tail in map(partial(_tail, warehouse), files) if tail is not None],
     }
     return warehouse.query(KNOWN_FILES, names).dicts()
+
+
+def _tail(warehouse: Warehouse, file: FileRuns) -> Path | None:
+    """The file's place below the folder of the database; None elsewhere."""
+    folder = Path(warehouse.path).absolute().parent
+    is_below = not is_lake(warehouse.path) and file.source is not None and Path(file.source).is_relative_to(folder)
+    return Path(file.source or "").relative_to(folder) if is_below else None
+
+
+def _earlier_places(
+    warehouse: Warehouse, file: FileRuns, rows: Sequence[dict[str, Any]], again: dict[str, list[str]]
+) -> set[str | None]:
+    """The paths of the file: its own, and that in the project whose copy this one is, where the database still is.
+
+    Of a folder that is gone, `again` tells: the project may have been moved from there, or have had nothing to do with
+    it.
+    """
+    from db.importers.support.files import STDIN
+
+    tail, database = _tail(warehouse, file), Path(warehouse.path).absolute()
+    found: set[str | None] = {file.source} - {STDIN}
+    for source in {row["source"] for row in rows} - found if tail is not None else ():
+        folder = Path(source.removesuffix(str(tail))) if source.endswith(f"{os.sep}{tail}") else None
+        if folder is not None and os.path.isfile(folder / database.name):
+            found.add(source)
+        elif folder is not None and not os.path.lexists(folder):
+            _tell(again, GONE, file)
+    return found
+
+
+def _tell(again: dict[str, list[str]], what: str, file: FileRuns) -> None:
+    if str(file.source) not in (paths := again.setdefault(what, [])):
+        paths.append(str(file.source))
+
+
+def _replaced(warehouse: Warehouse, files: Sequence[FileRuns], again: dict[str, list[str]]) -> list[str]:
+    """The ids of the stored runs that are replaced: of the same content, wherever it stood, or of an earlier content of
+    the same file."""
+    rows = _known(warehouse, files)
+    earlier = {row["run_id"] for file in files for row in _of_content(file, rows)}
+    for file in files:
+        places = _earlier_places(warehouse, file, rows, again)
+        earlier |= {row["run_id"] for row in rows if row["source"] in places}
+    return sorted(earlier)
 
 
 def _of_content(file: FileRuns, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -367,7 +416,7 @@ def _not_stored(
             kept.append(file)
             continue
         of_content = _of_content(file, rows)
-        places = {file.source, *(row["source"] for row in of_content)} - {STDIN}
+        places = _earlier_places(warehouse, file, rows, again) | ({row["source"] for row in of_content} - {STDIN})
         earlier = {row["source_sha256"] for row in rows if row["source"] in places} - {file.source_sha256}
         # Of a moved or copied folder, or of another checkout: whether the file begins with it, its content tells.
         elsewhere = set[str]().union(*(contents.get(_name(place), ()) for place in places))
@@ -380,8 +429,8 @@ def _not_stored(
             file, what = rest, GROWN if {run.run_id for run in rest.runs} - known else None
         elif missing <= others and dataclasses.replace(given, tags={}) == GivenValues():
             file, what = dataclasses.replace(file, runs=[run for run in file.runs if run.run_id in known]), LABELLED
-        if what is not None and str(file.source) not in (paths := again.setdefault(what, [])):
-            paths.append(str(file.source))
+        if what is not None:
+            _tell(again, what, file)
         kept.append(file)
     return kept, known
 

@@ -387,6 +387,9 @@ def test_alerts_with_their_triage_stay_with_the_results_that_replace_theirs(kind
     assert sorted(one["alert_id"] for one in json.loads(capsys.readouterr().out)["alerts"]) == sorted(ids)
     assert run(delete, database, "sql:started_at >= '2026-02-14'", "--dry-run") == 0
     assert "the fan was broken" in capsys.readouterr().out
+    capsys.readouterr()
+    assert run(import_results, database, newest, "--replace", "--dry-run") == 0
+    assert capsys.readouterr().err.count("the fan was broken) would be deleted, unless") == len(ids)
     assert run(import_results, database, newest, "--replace") == 0
     assert capsys.readouterr().err.count("regression: the fan was broken) is deleted: no result has the values") == len(
         ids

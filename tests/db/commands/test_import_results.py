@@ -271,6 +271,25 @@ def test_other_content_at_the_same_path_is_new_and_named(database, tmp_path, cap
     assert len(rows(database)) == 2
 
 
+def test_an_edited_file_of_a_copied_or_moved_project_is_the_earlier_one_or_named(empty_database, tmp_path, capsys):
+    """In a copy, the original's database is still where the file was; of a moved folder there is nothing left."""
+    (original := tmp_path / "original").mkdir()
+    shutil.copy2(empty_database, original / "w.duckdb")
+    shutil.copy(REPORT, original / "report.json")
+    assert run(original / "w.duckdb", original / "report.json") == 0
+    for name, count in (("copy", 1), ("moved", 2)):
+        folder = shutil.copytree(original, tmp_path / name)
+        if name == "moved":
+            shutil.rmtree(original)
+        shutil.copy(IMPORTS / "llama_bench/33_columns.json", folder / "report.json")
+        capsys.readouterr()
+        assert run(folder / "w.duckdb", folder / "report.json", "--dry-run") == 0
+        assert "1 file imported before with other content" in capsys.readouterr().err
+        assert run(folder / "w.duckdb", folder / "report.json", "--replace") == 0
+        assert ("from a folder that is gone" in capsys.readouterr().err) == (name == "moved")
+        assert len(rows(folder / "w.duckdb")) == count
+
+
 def test_identical_logs_at_two_places_of_a_submission_are_two_results_in_two_imports(database, tmp_path, capsys):
     shutil.copytree(IMPORTS / "mlperf/closed/MLCommons", tmp_path / "closed/MLCommons")
     (system,) = (tmp_path / "closed/MLCommons/results").iterdir()

@@ -179,6 +179,18 @@ def test_code_is_named_for_a_resumed_run_only(flag, instead, capsys):
     assert f"use {instead}" in refused(capsys, run_hardware_benchmark.main, flag, ".", *SWEEP[:-1])
 
 
+def test_a_batch_of_a_copied_project_is_told_of_both_databases(theirs, tmp_path, capsys, monkeypatch, empty_database):
+    """The original's is at the path of the file, and the copy has its own."""
+    original, own = tmp_path / "original.duckdb", tmp_path / "copy/original.duckdb"
+    own.parent.mkdir()
+    for path in (original, own):
+        shutil.copy2(empty_database, path)
+    monkeypatch.setenv("BENCHMARK_DB_PATH", str(own))
+    disown(batch_of(theirs, null_plan(), db_path=str(original)))
+    line = resume_batch(capsys, theirs)
+    assert f"to use {own}, add --db-path {own}; to use it, repeat --db-path {original}" in line
+
+
 @pytest.mark.parametrize(("field", "flag"), [("db_path", "--db-path"), ("report", "--report")])
 def test_a_manifest_writes_outside_its_folder_only_with_flags(theirs, tmp_path, capsys, field, flag):
     (theirs / "linked").symlink_to(tmp_path)
