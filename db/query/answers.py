@@ -234,11 +234,27 @@ LINES: dict[str, Callable[[Answer], Iterator[str]]] = {"csv": csv_lines, "json":
 FORMATS = (*WRITERS, *LINES)
 
 
+HELD_CHARACTERS = 4_000_000
+"""An answer of up to so many is printed whole or not at all, as a query may fail after its first rows; of a longer one,
+parts of so many are."""
+
+
+def _write_lines(lines: Iterator[str], out: TextIO) -> None:
+    held, size = list[str](), 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size > HELD_CHARACTERS:
+            out.writelines(held)
+            held, size = [], 0
+    out.writelines(held)
+
+
 def write(answer: Answer, name: str, *, out: TextIO | None = None, rows: int = DEFAULT_ROWS) -> None:
     """Write the answer in the named format, to stdout by default."""
     stream = out if out is not None else data_stream() if name == "csv" else sys.stdout
     if name in LINES:
-        stream.writelines(LINES[name](answer))
+        _write_lines(LINES[name](answer), stream)
     else:
         WRITERS[name](answer, stream, page_of(stream), rows)
 

@@ -11,6 +11,9 @@ import pytest
 
 from benchmarking.cli import main
 
+LATE = "SELECT CASE WHEN range = 15_000 THEN error('too late') ELSE range END AS x FROM range(20_000)"
+"""Fails after its first rows."""
+
 
 @pytest.fixture
 def command(asked_database, capsys, monkeypatch):
@@ -92,6 +95,8 @@ def test_a_file_without_a_statement_is_refused(command, tmp_path):
         (["SELEC 1"], 2, 'benchhouse query: error: line 1, column 1: syntax error at or near "SELEC"\n'),
         (["DROP TABLE series"], 2, "DROP is not read-only"),
         (["SELECT 'x'::INTEGER"], 1, "Could not convert string 'x' to INT32"),
+        ([LATE, "--format", "json"], 2, "too late"),
+        ([LATE, "--format", "csv"], 2, "too late"),
         (["SELECT count(*) FROM range(1_000_000_000_000)", "--timeout", "0.2"], 124, "no answer within 0.2 s"),
         ([], 2, "expected one statement"),
         (["SELECT 1", "--file", "x.sql"], 2, "expected one statement"),
@@ -123,7 +128,7 @@ def test_the_dictionary_is_printed(command):
 
 
 def test_a_closed_pipe_ends_the_command(asked_database):
-    ask = [sys.executable, "-m", "db.commands.query", "SELECT * FROM range(1_000_000)", "--format", "csv"]
+    ask = [sys.executable, "-m", "db.commands.query", "SELECT * FROM range(2_000_000)", "--format", "csv"]
     with subprocess.Popen(
         [*ask, "--db-path", asked_database], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
