@@ -114,6 +114,7 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "step; measure a larger batch, or enable a finer clock in the browser or system",
         "swapped_in": "the machine was swapping memory in during the timed calls; free memory or use a smaller batch "
         "size",
+        "suspended": "the machine was suspended during the timed calls; measure again without suspending it",
         "cpu_pressure": "other programs were competing for the CPU before the timed calls; close them and measure "
         "again",
         "run_queue_wait": "the timed calls had to wait for a CPU; close other programs, use idle processors "
@@ -194,6 +195,9 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "nothing about it",
         "clock_set_back": "the system clock was set back during the run, so its start and end times are unreliable; "
         "keep the clock synchronized (durations use a monotonic clock and are correct)",
+        "clock_jumped": "the system clock jumped by more than a second during the timed calls (or the machine was "
+        "suspended, where the system does not tell), so the result's start and end times are unreliable; keep the "
+        "clock synchronized (durations use a monotonic clock and are correct)",
         "server_preempted": "the server ran out of KV cache and interrupted requests, whose tokens it computed again; "
         "give it more memory for the KV cache, or let it run fewer requests at once",
         "kv_cache_full": "the server's KV cache was full, so that further requests wait for memory; give it more "

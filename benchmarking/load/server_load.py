@@ -67,7 +67,10 @@ UNKNOWN_MODEL = "unknown"
 """The model of a server that did not start, if no other one of the command named its own."""
 MOST_NAMED = 5
 """Models of a server that are named."""
-ACTIVITY = ("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks")
+ACTIVITY = (
+    *("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks"),
+    *("clock_step_s", "suspended_s"),
+)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -73,6 +73,9 @@ FEW_SAMPLES = 20
 """With fewer samples the interval is nearly the whole range, and there is no 90th percentile."""
 PAGES_READ_PER_S = 10.0
 """Pages that the process reads from disk, at 0.1-1 ms each: below this rate they take less than 1 % of the time."""
+CLOCKS_APART_S = 1.0
+"""Difference between two clocks over a pass. Synchronizing shifts the system clock by less in half an hour (500 ppm),
+and a delay between two readings is shorter."""
 PAGES_SWAPPED_PER_S = 100.0
 """Pages swapped in on the whole machine, most of them by other programs."""
 REMOTE_MEMORY = 0.05
@@ -205,8 +208,11 @@ def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
     steal = _above("steal", STEAL, steal_share=share)
     if steal and share is not None and ticks and binomial_tail(round(share * ticks), ticks, STEAL) >= LEVEL:
         steal = None
+    step_s = window.get("clock_step_s", 0.0)
     return _present(
         foreign,
+        _above("suspended", CLOCKS_APART_S, suspended_s=window.get("suspended_s")),
+        doubt("clock_jumped", clock_step_s=step_s) if abs(step_s) > CLOCKS_APART_S else None,
         doubt("affinity_escaped", threads=dict(escaped)) if escaped else None,
         _above("compiled_in_window", 0, compiles=window.get("compiles")),
         _pages("swapped_in", "swapped_in_pages", window, PAGES_SWAPPED_PER_S),

@@ -86,6 +86,7 @@ def counters(root: Path = ROOT, processes: Sequence[int] = ()) -> Readings:
             "swapped_in_pages": lambda: int(matched(root / "proc/vmstat", r"^pswpin (\d+)", "no pswpin")),
             "cpu_frequency_hz": lambda: _frequency_hz(root),
             "temperatures_c": lambda: dict(_temperatures_c(root)),
+            "clocks": lambda: dict(_clocks()),
         }
     )
 
@@ -124,7 +125,21 @@ def differences(before: Readings, after: Readings, elapsed_s: float) -> Readings
             values |= {"cpu_frequency_before_hz": old, "cpu_frequency_after_hz": new}
         elif name == "temperatures_c":
             values |= {"temperatures_before_c": old, "temperatures_after_c": new}
+        elif name == "clocks":
+            passed_s = {clock: new[clock] - old[clock] for clock in new}
+            boot_s = passed_s.get("boot_s", passed_s["running_s"])
+            values["clock_step_s"] = round(passed_s["wall_s"] - boot_s, 3)
+            values["suspended_s"] = round(boot_s - passed_s["running_s"], 3)
     return Readings(values=values, missing={**before.missing, **after.missing})
+
+
+def _clocks() -> dict[str, Json]:
+    """Seconds by the system clock, which may be set; of running; and since boot, which alone count while the machine is
+    suspended. Where the last is missing (not on Linux), that looks like a step of the system clock."""
+    found: dict[str, Json] = {"wall_s": time.time(), "running_s": time.monotonic()}
+    if sys.platform == "linux":
+        found["boot_s"] = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return found
 
 
 def _cpu_ticks(root: Path) -> dict[str, Json]:

@@ -168,6 +168,7 @@ def test_wrong_output_is_invalid():
         ("cpu_pressure_before", 0.10, "cpu_pressure", "noisy"),
         ("run_queue_wait_share", 0.02, "run_queue_wait", "noisy"),
         ("steal_share", 0.01, "steal", "noisy"),
+        ("suspended_s", 1.0, "suspended", "noisy"),
     ],
 )
 def test_window_counters_at_below_and_above_their_threshold(name, threshold, kind, severity):
@@ -177,6 +178,13 @@ def test_window_counters_at_below_and_above_their_threshold(name, threshold, kin
     assert (doubt.kind, doubt.severity) == (kind, severity)
     assert doubt.evidence[name] == threshold + SMALL
     assert doubt.evidence["threshold"] == threshold
+
+
+def test_a_step_of_the_system_clock_is_told_in_either_direction():
+    for step_s in (-90.0, 1.5):
+        (doubt,) = window({"clock_step_s": step_s})
+        assert (doubt.kind, doubt.severity, doubt.evidence) == ("clock_jumped", "info", {"clock_step_s": step_s})
+    assert window({"clock_step_s": -0.9}) == ()
 
 
 def test_one_major_fault_or_swapped_page_of_the_machine_raises_no_doubt():

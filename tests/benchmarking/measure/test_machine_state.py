@@ -75,6 +75,18 @@ def test_differences_over_a_window_by_hand(tmp_path):
     )
 
 
+def test_clocks_apart_tell_a_step_of_the_system_clock_from_a_suspension():
+    before = {"wall_s": 1_000.0, "running_s": 50.0, "boot_s": 60.0}
+    after = {"wall_s": 1_400.0, "running_s": 52.0, "boot_s": 362.0}  # 2 s of running, 300 s suspended, set by 98 s
+    both = [Readings(values={"clocks": clocks}) for clocks in (before, after)]
+    changed = machine_state.differences(*both, elapsed_s=2.0).values
+    assert changed == {"clock_step_s": 98.0, "suspended_s": 300.0}
+    now = machine_state.counters()
+    unchanged = machine_state.differences(now, machine_state.counters(), elapsed_s=1.0).values
+    assert abs(unchanged["clock_step_s"]) < 1.0
+    assert abs(unchanged["suspended_s"]) < 1.0
+
+
 def test_a_machine_without_these_files_has_reasons(tmp_path):
     read = machine_state.counters(tmp_path)
     unread = {"steal", "cpu_pressure", "run_queue", "throttling", "swapped_in_pages", "temperatures_c"}
