@@ -81,6 +81,8 @@ LIMIT = re.compile(r"[a-z0-9_]+:\d[\w.]*")
 """A limit that has become an argument of its own."""
 PATH = re.compile(r"\b(FILE|DIR|FOLDER)\b|\.duckdb$")
 """A metavar for paths."""
+MAY_BE_EMPTY = ("TEXT", "ARGS", "SELECTION")
+"""Metavars of what may be left empty."""
 EXAMPLE = re.compile(r"""such as ('[^']+'|"[^"]+"|\S*[\w%])|((?:[a-z0-9]+:\d\w*,?){2,})""")
 """A value that a help text names, or several limits."""
 FIRST_EXAMPLE = re.compile(r"^  (benchhouse .*[^\\\n])$", re.MULTILINE)
@@ -332,7 +334,12 @@ class Parser(argparse.ArgumentParser):
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """A value as its type reads it. A path may begin with `~`, which no shell has replaced in `--db-path=~/x`."""
-        is_path = PATH.search(str(action.metavar)) is not None
+        takes = str(action.metavar or action.dest.upper())
+        is_path = PATH.search(takes) is not None
+        is_name = (is_path or action.type is None) and takes not in MAY_BE_EMPTY
+        is_typed = arg_string not in (action.default, action.const)
+        if is_name and is_typed and not arg_string.strip():  # the current folder, or no name at all
+            raise argparse.ArgumentError(action, f"takes {takes}: got {arg_string!r}")
         return super()._get_value(action, os.path.expanduser(arg_string) if is_path else arg_string)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

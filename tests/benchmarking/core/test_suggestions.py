@@ -1019,6 +1019,17 @@ def parser() -> Parser:
     return parser
 
 
+@pytest.mark.parametrize("words", [["--model-id="], ["--output-dir", " "], [""], ["--name", ""]])
+def test_an_empty_text_is_no_name_and_no_path(parser, words, capsys):
+    """As of a variable that is not set: it would be the current folder, or a name that says nothing."""
+    parser.add_argument("--name", metavar="NAME")
+    parser.add_argument("--note", metavar="TEXT")
+    with pytest.raises(SystemExit):
+        parser.parse_args(words)
+    assert re.search("takes (MODEL|OUTPUT_DIR|NAME): got '", capsys.readouterr().err)
+    assert parser.parse_args(["--note", ""]).note == ""
+
+
 def test_aliases_are_read_but_not_shown_in_help(parser):
     assert parser.parse_args(["--slo", "ttft:1s"]).limit == "ttft:1s"
     assert "--slo" not in parser.format_help()
