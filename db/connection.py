@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from benchmarking.core.child_process import signals_deferred
+from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
@@ -182,7 +183,7 @@ def connect(
         while True:
             before = file_id(path)
             try:
-                connection = retrying(lambda: _open(file, config, read_only, locked), lock_timeout_s)
+                connection = retrying(lambda: _open(file, config, read_only, locked), path, lock_timeout_s)
             except duckdb.Error as error:
                 if read_only or LOG_UNREADABLE not in str(error):
                     raise
@@ -250,7 +251,7 @@ def _attached_as(connection: DuckDB, file: Path, options: str, path: str, lock_t
     name = f"attached_{uuid7()}"
     statement = f"ATTACH {literal(str(file))} AS {quoted(name)} ({options})"
     with translate_errors(path, lock_timeout_s):
-        retrying(lambda: connection.execute(statement), lock_timeout_s)
+        retrying(lambda: connection.execute(statement), path, lock_timeout_s)
     try:
         yield name
     finally:
@@ -452,18 +453,31 @@ def _apply_log(path: str) -> None:
         connection.execute("DETACH attached")
 
 
-def retrying(open_it: Callable[[], T], lock_timeout_s: float) -> T:
+SILENT_S = 2.0
+"""Time to wait before that is said."""
+
+
+def note_waiting(name: str, state: str, limit_s: float) -> None:
+    """Say that a database is waited for, and for how long at most."""
+    note(f"{name} {state}: waiting up to {round(limit_s, 1):g} s (--lock-timeout)")
+
+
+def retrying(open_it: Callable[[], T], path: str, lock_timeout_s: float) -> T:
     """The result of `open_it`, retried while another process has the file open."""
     import duckdb
 
-    deadline = time.monotonic() + lock_timeout_s
+    began_s, is_told = time.monotonic(), False
     for pause_s in retry_pauses():
         try:
             return open_it()
         except duckdb.IOException as error:
-            remaining_s = deadline - time.monotonic()
+            waited_s = time.monotonic() - began_s
+            remaining_s = lock_timeout_s - waited_s
             if remaining_s <= 0 or not is_locked(str(error)):
                 raise
+            if waited_s >= SILENT_S and not is_told:
+                note_waiting(path, f"is in use by {_holder(str(error))}", lock_timeout_s)
+                is_told = True
         time.sleep(min(remaining_s, pause_s))
     raise AssertionError("unreachable: the pauses are endless")
 
@@ -591,14 +605,18 @@ def missing_database(path: str) -> StorageError:
     )
 
 
+def _holder(text: str) -> str:
+    """Who has the file open, by the driver's error."""
+    pid = re.search(r"\(PID (\d+)\)", text)
+    return f"PID {pid[1]}" if pid else "another process"
+
+
 def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     """The error for the user: the problem of the database at `path`, and what to do."""
     if is_locked(text):
-        pid = re.search(r"\(PID (\d+)\)", text)
-        holder = f"PID {pid[1]}" if pid else "another process"
         return LockedError(
-            f"{path} is in use by {holder} (waited {waited_s:g} s). Run files are kept: once the database is "
-            f"free, load them with {as_typed('setup')} --ingest FOLDER --db-path {shlex.quote(path)}"
+            f"{path} is in use by {_holder(text)} (waited {round(waited_s, 1):g} s). Run files are kept: once the "
+            f"database is free, load them with {as_typed('setup')} --ingest FOLDER --db-path {shlex.quote(path)}"
         )
     if LOG_UNREADABLE in text:
         return DamagedError(path, f"its log {path}.wal cannot be read, or belongs to another file")

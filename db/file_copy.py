@@ -32,6 +32,7 @@ from benchmarking.core.temporary import temporary_folder
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
+    SILENT_S,
     WRITER,
     DamagedError,
     check_database_file,
@@ -41,6 +42,7 @@ from db.connection import (
     file_id,
     has_unread_log,
     missing_database,
+    note_waiting,
 )
 
 HEADER_BYTES = 3 * 4096
@@ -60,8 +62,6 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - its owner is checked
 """On POSIX not $TMPDIR, which may differ between the processes."""
 POLL_S = 0.05
-SILENT_S = 5.0
-"""Time to wait before that is said."""
 
 State = tuple[bytes, tuple[tuple[int, int] | None, ...]]
 Times = tuple[int, int]
@@ -288,7 +288,7 @@ def turn(path: str | Path, limit_s: float) -> Iterator[float]:
         except Timeout:
             try:
                 if limit_s > SILENT_S:
-                    note(f"{path} is being written by another process: waiting up to {limit_s:g} s (--lock-timeout)")
+                    note_waiting(str(path), "is being written by another process", limit_s)
                 lock.acquire(timeout=max(0.0, limit_s - SILENT_S), poll_interval=POLL_S)
             except (Timeout, OSError):
                 lock = None

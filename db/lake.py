@@ -34,6 +34,7 @@ from benchmarking.core.text import visible
 from db import migrate
 from db.connection import (
     FILE_FORMAT,
+    SILENT_S,
     WRITER,
     Config,
     Connection,
@@ -44,6 +45,7 @@ from db.connection import (
     literal,
     load_extension,
     new_database,
+    note_waiting,
     quoted,
     retry_pauses,
     retrying,
@@ -51,7 +53,7 @@ from db.connection import (
     translate_errors,
 )
 from db.connection import connect as connect_file
-from db.file_copy import SILENT_S, make_folder
+from db.file_copy import make_folder
 from db.server_watch import ServerWatch
 
 if TYPE_CHECKING:
@@ -246,7 +248,11 @@ class Lake:
                 ending = "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity WHERE application_name = "
                 _ask_server(cursor, f"{ending}{literal(session)}")
                 self._given_up.discard(session)
+            silent_until_s = time.monotonic() + SILENT_S
             while not _has_lock(cursor, self.place, min(WAIT_SLICE_S, deadline - time.monotonic())):
+                if time.monotonic() >= silent_until_s:
+                    note_waiting(name, "is being written by another process", self.lock_timeout_s)
+                    silent_until_s = math.inf
                 if time.monotonic() >= deadline:
                     raise LockedError(
                         f"{name} is being written by another process (waited {self.lock_timeout_s:g} s). Run files are "
@@ -527,7 +533,7 @@ def _attach_lake(connection: DuckDB, lake: Lake, *further: str, is_new: bool, re
     options = ", ".join(words)
     statement = f"ATTACH {literal(source)} AS {NAME} ({options})"
     with translate_errors(place.name, lake.lock_timeout_s):
-        retrying(lambda: connection.execute(statement), lake.lock_timeout_s)
+        retrying(lambda: connection.execute(statement), place.name, lake.lock_timeout_s)
 
 
 def _store_scheme(place: LakePlace, data: str) -> str:

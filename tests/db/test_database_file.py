@@ -10,6 +10,7 @@ import pytest
 
 from benchmarking.core.codec import dumps
 from benchmarking.core.errors import FormatError, LockedError, StorageError
+from db import connection
 from db.file_copy import copy_as_it_is
 from db.warehouse import Warehouse
 
@@ -156,6 +157,14 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(database, holding
 def test_a_locked_database_is_waited_for(database, make_run, holding):
     with holding(database, seconds=0.7), Warehouse.open(database, lock_timeout_s=60) as warehouse:
         assert warehouse.ingest(make_run())
+
+
+def test_waiting_is_said_once(database, holding, monkeypatch, capsys):
+    monkeypatch.setattr(connection, "SILENT_S", 0.1)
+    with holding(database, seconds=0.7) as holder:
+        connection.connect(str(database), connection.FILE_FORMAT, read_only=True, lock_timeout_s=60.04).close()
+    said = f"{database} is in use by PID {holder.pid}: waiting up to 60 s (--lock-timeout)\n"
+    assert capsys.readouterr().err == said
 
 
 @posix_only
