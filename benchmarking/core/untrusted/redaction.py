@@ -39,7 +39,8 @@ SECRET_AT_THE_END = (
 )
 SEVERAL = ("secrets", "passwords", "credentials", "apikeys")
 """Endings of the names of several secrets."""
-JOINED_ENDINGS = ("token", "apikey", "secret", "password", "passwd")
+JOINED_PASSWORDS = ("secret", "password", "passwd")
+JOINED_ENDINGS = ("token", "apikey", *JOINED_PASSWORDS)
 NO_SECRET_TOKENS = (
     *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
     *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens", "stop", "draft", "million"),
@@ -57,6 +58,7 @@ WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd
 """Names with other meanings, whose values are secrets unless they are a word."""
 NO_SECRET_ENDINGS = ("file", "path", "dir", "folder", "type", "length", "policy", "count", "name")
 """Words after "password" and others, of properties of a secret."""
+NUMBER = re.compile(r"[\d.]+")
 KEY_FILE = re.compile(r"(?i)[\w~./\\:-]{1,200}\.(?:pem|key|crt|cer|p12|pfx)")
 """The name of a file with a key or certificate, which is no secret."""
 PLAIN_VALUE = re.compile(
@@ -156,6 +158,14 @@ def is_secret_name(name: str) -> bool:
         or words[-1].endswith((*JOINED_ENDINGS, *SEVERAL))
         or words[-2:] == ["api", "keys"]
     )
+
+
+def is_plain(name: str, value: str) -> bool:
+    """Whether the value of a secret's name is none. Tokens and keys are counted and measured, so numbers are none of
+    theirs; a password may be a number of four digits or more."""
+    is_number = NUMBER.fullmatch(value) is not None and sum(map(str.isdigit, value)) >= 4
+    has_one_meaning = (words_of(name) or [""])[-1].endswith((*ALWAYS_SECRET, *JOINED_PASSWORDS))
+    return PLAIN_VALUE.fullmatch(value) is not None and not (is_number and has_one_meaning)
 
 
 def is_weak(name: str, value: str) -> bool:
@@ -402,7 +412,7 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
         if field in NAMED_VALUES:
             is_secret = is_secret_name(name) and not (field == "tags" and is_weak(name, value))
         else:  # of a foreign document, such as a header
-            is_secret = field not in FOREIGN_TEXTS and is_secret_field(name) and not PLAIN_VALUE.fullmatch(value)
+            is_secret = field not in FOREIGN_TEXTS and is_secret_field(name) and not is_plain(name, value)
         if is_secret:
             return LEFT_OUT
         if anonymous and name == "host":

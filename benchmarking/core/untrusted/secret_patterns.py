@@ -22,6 +22,7 @@ from benchmarking.core.untrusted.redaction import (
     WEAK_NAMES,
     Known,
     is_flag,
+    is_plain,
     is_secret_field,
     is_secret_flag,
     is_secret_name,
@@ -343,7 +344,7 @@ def _without_named(text: str) -> str:
         assert found is not None
         looked_at = found.end("name")
         value = None if found["sign"] is None else _named_value(text, found)
-        if value is not None and not PLAIN_VALUE.fullmatch(value[0].strip("\"'\\")):
+        if value is not None and not is_plain(found["name"], value[0].strip("\"'\\")):
             parts += [text[position : found.end()], _hidden(value[0])]
             position = looked_at = value.end()
             if len(value[0]) == MAX_VALUE:
@@ -406,8 +407,7 @@ def _without_value(found: re.Match[str]) -> str:
 
 
 def _without_named_value(found: re.Match[str]) -> str:
-    is_plain = PLAIN_VALUE.fullmatch(found["value"].strip("\"'\\ "))
-    if not is_secret_name(found["name"]) or is_plain:
+    if not is_secret_name(found["name"]) or is_plain(found["name"], found["value"].strip("\"'\\ ")):
         return found[0]
     return found[0][: found.start("value") - found.start()] + _hidden(found["value"])
 
@@ -433,7 +433,7 @@ def _without_bare_key(found: re.Match[str]) -> str:
 def _without_flag(found: re.Match[str]) -> str:
     value = found["value"]
     is_no_value = value in PROSE or re.fullmatch(r"[A-Z][A-Z_]*[:,.)]?", value) or is_flag(value)
-    if not is_secret_flag(found["name"]) or is_no_value or PLAIN_VALUE.fullmatch(value.rstrip(":,.")):
+    if not is_secret_flag(found["name"]) or is_no_value or is_plain(found["name"], value.rstrip(":,.")):
         return found[0]
     return f"{found['name']}{found['sign']}{_hidden(value)}"
 

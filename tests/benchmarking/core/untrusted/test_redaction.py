@@ -67,6 +67,10 @@ def test_known_token_formats_are_redacted_everywhere(secret):
         ("{'passwd': 'known'}", "{'passwd': '***'}"),
         ("{'passwd': hunter2, 'x': 1}", "{'passwd': ***, 'x': 1}"),
         ("passwd: known", "passwd: ***"),
+        ("password=123456.7890", "password=***"),
+        ("db_password: 123456", "db_password: ***"),
+        ("--password 1234 x", "--password *** x"),
+        ("{'clientSecret': 1234.5678}", "{'clientSecret': ***"),
     ],
 )
 def test_named_secrets_in_text_are_redacted(text, left):
@@ -81,6 +85,8 @@ def test_named_secrets_in_text_are_redacted(text, left):
         "new_tokens=16, max_tokens=x",
         "takes key=value: got 'x'",
         "token=16",
+        "password=3, secret: 12.5, passwords: 123",
+        "password_check_ms=123456.7890, per_token=0.0123456, pass=1234.5678",
         "tokenizer=bpe author=ann monkey=1",
         "disk-based-and-risk-free-0123456789",
         "https://host/path#part",
