@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,10 @@ class Owner:
     """First 16 hex digits of the SHA-256 of the machine's name."""
     pid: int
     created_s: float
-    """Start of the process in Unix seconds: process ids are reused."""
+    """Start of the process in Unix seconds: process ids are reused. As psutil computes it, it moves with the system
+    clock."""
+    since_boot_s: float | None = None
+    """Its start in seconds since boot, which does not; None in older files, and on systems other than Linux."""
 
     def is_here(self) -> bool:
         """Whether it runs or ran on this machine."""
@@ -88,14 +92,27 @@ class Owner:
             return False
         try:
             process = psutil.Process(self.pid)
+            is_same = process.create_time() == self.created_s
+            if self.since_boot_s is not None:
+                is_same = _since_boot_s(self.pid) == self.since_boot_s
             # A killed process is listed until its parent has waited for it.
-            return process.create_time() == self.created_s and process.status() != psutil.STATUS_ZOMBIE
-        except (psutil.Error, ValueError, OverflowError):  # the last two: a file may hold any number
+            return is_same and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.Error, OSError, ValueError, OverflowError):  # the last two: a file may hold any number
             return False
 
 
 def this_process() -> Owner:
-    return Owner(host=_host(), pid=os.getpid(), created_s=psutil.Process().create_time())
+    pid, created_s = os.getpid(), psutil.Process().create_time()
+    return Owner(host=_host(), pid=pid, created_s=created_s, since_boot_s=_since_boot_s(pid))
+
+
+def _since_boot_s(pid: int) -> float | None:
+    """When a process started, by the kernel's clock (proc_pid_stat(5), field 22); None if this is not Linux. Raises
+    OSError for a process that is gone."""
+    if sys.platform != "linux":
+        return None
+    stat = Path(f"/proc/{pid}/stat").read_bytes()  # the name of the program, in parentheses, may be anything
+    return int(stat.rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def _host() -> str:

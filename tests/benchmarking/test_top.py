@@ -23,7 +23,7 @@ from tests.helpers.sweeps import write_status
 ESCAPE = "\x1b[2J"
 COMMAND = [sys.executable, "-m", "benchmarking", "top", "--interval", "0.2"]
 COLUMNS = 50
-GONE = dataclasses.replace(this_process(), created_s=1.0)
+GONE = dataclasses.replace(this_process(), created_s=1.0, since_boot_s=1.0)
 """A process that has ended."""
 
 

@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def gone():
     """A process that has ended."""
-    return dataclasses.replace(this_process(), created_s=1.0)
+    return dataclasses.replace(this_process(), created_s=1.0, since_boot_s=1.0)
 
 
 def test_statuses_are_read_back_and_private_to_the_user(folder):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -15,11 +17,21 @@ from benchmarking.core.provenance import (
     PACKAGES,
     module_versions,
     require_running_clock,
+    this_process,
     uuid7,
     version_differences,
     versions,
 )
 from benchmarking.graphs.exported_model import quantizer_packages
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is the start known by a clock that nobody sets")
+def test_a_process_is_the_same_after_the_system_clock_was_set():
+    """By which psutil computes its start in Unix time."""
+    owner = this_process()
+    assert replace(owner, created_s=owner.created_s - 3600.0).is_alive()
+    assert not replace(owner, since_boot_s=owner.since_boot_s - 1.0).is_alive()  # another one of this id
+    assert not replace(owner, pid=2**22 + 1).is_alive()
 
 
 def test_ids_are_version_7_uuids_with_the_current_time():

@@ -119,7 +119,7 @@ def test_contents_of_a_status_are_escaped(browser, watching, emptied):
         cell=HOSTILE, point=HOSTILE, launch=1, status="failed", at_s=0.0, error=HOSTILE, doubts=(HOSTILE,)
     )
     write_status(words=HOSTILE, activity=HOSTILE, command=(HOSTILE, "\x1b[2J"), folder=HOSTILE, results=(failed,))
-    gone = dataclasses.replace(this_process(), created_s=1.0)
+    gone = dataclasses.replace(this_process(), created_s=1.0, since_boot_s=1.0)
     write_status(words=HOSTILE, owner=gone, folder=HOSTILE)
     with opened(browser, watching) as page:
         page.goto("/live")
@@ -139,7 +139,7 @@ def test_invalid_status_files_are_named_and_links_not_followed(watching, folder,
 
 
 def test_a_crashed_sweep_is_shown_with_its_resume_command(watching, emptied):
-    write_status(owner=dataclasses.replace(this_process(), created_s=1.0), folder="~/my results")
+    write_status(owner=dataclasses.replace(this_process(), created_s=1.0, since_boot_s=1.0), folder="~/my results")
     text = watching.get("/live").text
     assert ">crashed</b>, 3 of 8 points" in text
     assert "benchhouse run --resume --output-dir ~/&#39;my results&#39;" in text
