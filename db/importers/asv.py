@@ -259,7 +259,7 @@ def _result(point: Point, fields: Fields, kind: Kind) -> Result:
     return foreign_result(
         point,
         metrics=metrics,
-        samples=[block(0, in_ms(samples_s), inner_loops=calls)] if samples_s else [],
+        samples=[block(0, in_ms(samples_s), inner_loops=calls)],
         iterations=None if samples_s else fields.integer("stats_repeat"),
         missing=missing,
         kept=fields.rest() | ({} if samples_s else {"stats_number": calls}),

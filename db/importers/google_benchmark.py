@@ -240,7 +240,7 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
         point,
         metrics=counters,
         missing=missing,
-        samples=[block(0, values_ms, inner_loops=min(blocks))] if values_ms else [],
+        samples=[block(0, values_ms, inner_loops=min(blocks))],
         kept={**kept, "entries": rests},
     )
 

@@ -183,7 +183,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         "time_per_output_token": [(each[-1] - each[0]) / (len(each) - 1) for each in times if len(each) > 1],
         "inter_token_latency": [after - before for each in times for before, after in pairwise(each)],
     }
-    samples = [measured(metric, in_ms(values)) for metric, values in raw.items() if values]
+    samples = [measured(metric, in_ms(values)) for metric, values in raw.items()]
     result = load_result(
         concurrency=concurrency,
         unlimited=NOT_STATED if rate is None else UNLIMITED,

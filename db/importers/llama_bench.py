@@ -348,7 +348,7 @@ def _test(row: Fields) -> Test:
         speeds = row.numbers("samples_ts", low=0) or ()
         values = array("d", ((prompt + generated) / speed * MS_PER_S for speed in speeds if speed))
     metrics: dict[str, float | None] = {"model_size_mb": None if size is None else bytes_to_mb(size)}
-    samples = [block(0, values)] if values else []
+    samples = [block(0, values)]
     if values and not prompt:
         per_token = array("d", (value / generated for value in values))
         metrics["time_per_output_token_ms"] = median_of(per_token)

@@ -174,10 +174,10 @@ def _siblings(file: ForeignFile) -> list[Samples]:
 def _samples(responses: Sequence[Fields]) -> list[Samples]:
     done = [response for response in responses if not _failed(response)]
     values = {
-        metric: [value for response in done if (value := response.number(name, low=0)) is not None]
+        metric: in_ms(value for response in done if (value := response.number(name, low=0)) is not None)
         for name, metric in RAW.items()
     }
-    return [measured(metric, in_ms(seconds)) for metric, seconds in values.items() if seconds]
+    return [measured(metric, values_ms) for metric, values_ms in values.items()]
 
 
 def _failed(response: Fields) -> bool:

@@ -246,7 +246,7 @@ def read_perf_test(file: ForeignFile) -> Iterator[ForeignRun]:
         kept: list[Json] = [dict(one.stated_ms) for one in own if one.stated_ms]
         result = foreign_result(
             Point(batch_size=1),
-            samples=[samples for of_launch in times for samples in of_launch if samples.values],
+            samples=[samples for of_launch in times for samples in of_launch],
             metrics={
                 "process_peak_working_set_mb": bytes_to_mb(median(one.peak_bytes for one in own)),
                 "cpu_usage_percent": median(one.cpu_percent for one in own),

@@ -18,7 +18,7 @@ from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Samples
 from benchmarking.core.text import grouped
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import block, foreign_result, measured, median_of
+from db.importers.support.measures import block, foreign_result, measured, median_of, medians
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, top_fields, understood
 
 CSV_FIELDS = {
@@ -158,14 +158,14 @@ def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, fl
     totals = [_tokens(iterations[0], name) for name in ("input_size", "output_size")]
     tokens_in, tokens_out = (total // batch_size if total and not total % batch_size else None for total in totals)
     phases: tuple[tuple[Sequence[Fields], Phase], ...] = ((warm, "warmup"), (timed, "measure"))
-    samples = [block(0, [_call_ms(entry) for entry in own], phase=phase) for own, phase in phases if own]
+    samples = [block(0, [_call_ms(entry) for entry in own], phase=phase) for own, phase in phases]
     found: list[Samples] = []
     per_token, doubts = _time_per_token(timed, tokens_out, batch_size)
     for name, metric in TIMES.items():
         values = per_token if name == OF_OTHERS else _times(timed, name)
         if len(values) == len(timed) and (tokens_out or name not in TOKEN_TIMES):
             found.append(measured(metric, values))
-    metrics = {f"{one.metric}_ms": median_of(one.values) for one in found if one.values}
+    metrics = medians(found)
     for name, metric in FURTHER_TIMES.items():
         if (tokens_out or name != "latency") and (values := _times(timed, name)):
             metrics[metric] = median_of(values)
@@ -183,7 +183,7 @@ def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, fl
     return foreign_result(
         Point(batch_size=batch_size, sequence_length=tokens_in, new_tokens=tokens_out),
         metrics={**metrics, **load},
-        samples=[*samples, *(one for one in found if one.values)],
+        samples=[*samples, *found],
         warmup_iterations=len(warm),
         doubts=doubts,
         status="ok" if timed else "skipped",

@@ -425,7 +425,7 @@ def _offline_latency(fields: Fields, arguments: Fields) -> Result:
             sequence_length=arguments.count("input_len"),
             new_tokens=arguments.count("output_len"),
         ),
-        samples=[block(0, in_ms(seconds))] if seconds else [],
+        samples=[block(0, in_ms(seconds))],
         warmup_iterations=arguments.integer("num_iters_warmup"),
         doubts=() if batch else (BATCH_NOT_STATED,),
         kept={"stated": {name: value for name, value in stated.items() if value is not None}},

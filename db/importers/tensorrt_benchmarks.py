@@ -23,7 +23,7 @@ from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format, precision_of, shaped
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured, median_of
+from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured, medians
 from db.importers.support.reading import (
     Fields,
     agreed,
@@ -245,8 +245,7 @@ def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
         for name in dict.fromkeys(name for query in queries for name in query):
             if values := [value for query in queries if (value := query.number(name)) is not None]:
                 metric = FIELDS.get(name, name)
-                samples += [measured(metric, values[:warm], phase="warmup")] if warm else []
-                samples.append(measured(metric, values[warm:]))
+                samples += [measured(metric, values[:warm], phase="warmup"), measured(metric, values[warm:])]
         result = foreign_result(
             Point(batch_size=1), samples=samples, warmup_iterations=warm, doubts=(BATCH_NOT_STATED,)
         )
@@ -617,7 +616,7 @@ def _of_requests(requests: list[Fields]) -> Result:
     counted = [output for output in outputs if output is not None]
     if len(counted) == len(outputs):
         rates["throughput_tokens_per_sec"] = sum(counted)
-    samples: list[Samples] = [measured(metric, values) for metric, values in times.items() if values]
+    samples = [measured(metric, values) for metric, values in times.items()]
     kept: dict[str, Json] = {"failed": failed} if failed else {}
     in_flight = sum(times["latency_wall"]) / MS_PER_S / seconds if seconds else None
     result = load_result(
@@ -632,7 +631,7 @@ def _of_requests(requests: list[Fields]) -> Result:
         sent=len(requests),
         metrics={
             **{name: count / seconds for name, count in rates.items() if seconds},
-            **{f"{name}_ms": median_of(values) for name, values in times.items() if values and name != "latency_wall"},
+            **medians(one for one in samples if one.metric != "latency_wall"),
         },
         samples=samples,
         kept=kept,

@@ -280,9 +280,7 @@ def _case(benchmark: Fields) -> tuple[Arguments, Result]:
     is_wall = timer not in CPU_TIMERS
     result = foreign_result(
         arguments.point,
-        samples=[replace(block(0, in_ms(values), inner_loops=calls), metric="latency_wall" if is_wall else "cpu_time")]
-        if values
-        else [],
+        samples=[replace(block(0, in_ms(values), inner_loops=calls), metric="latency_wall" if is_wall else "cpu_time")],
         metrics=stats.metrics({"ops": "calls_per_sec"} if is_wall else {"mean": ("cpu_time_ms", MS_PER_S)}, low=0),
         stated=stats.metrics(PYTEST_STATED) if is_wall else {},
         iterations=stats.integer("rounds"),
@@ -315,7 +313,7 @@ def _hyperfine_run(numbered: tuple[int, Fields]) -> ForeignRun:
     evidence: dict[str, Json] = {"n": len(failed), "of": len(codes)}
     measured = foreign_result(
         arguments.point,
-        samples=[block(0, in_ms(seconds))] if seconds else [],
+        samples=[block(0, in_ms(seconds))],
         metrics={**means, "process_peak_rss_mb": bytes_to_mb(median_of(memory)) if memory else None},
         stated=result.metrics(STATED),
         doubts=[Doubt(kind="command_failed", severity="invalid", evidence=evidence)] if failed else [],

@@ -17,7 +17,7 @@ from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Json, Po
 from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format, exported, exported_axes, is_amd
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import as_exported, block, foreign_result, in_ms, measured, median_of
+from db.importers.support.measures import as_exported, block, foreign_result, in_ms, measured, median_of, medians
 from db.importers.support.reading import (
     Fields,
     MetricTable,
@@ -156,7 +156,7 @@ def _result(entry: Fields, metadata: Fields, config: Fields, facts: Fields) -> R
     has_succeeded = metadata.flag("success") is not False
     name = next((name for name in MEASUREMENTS if name in entry), MEASUREMENTS[0])
     measures = entry.section(name)
-    latencies = in_ms(measures.numbers("e2e_latency") or ())
+    latencies = in_ms(measures.numbers("e2e_latency"))
     if not (has_succeeded and latencies):
         why = "the tool could not run it" if not has_succeeded else "no call was measured"
         return foreign_result(point, status="failed", error=why)
@@ -194,9 +194,9 @@ def _result(entry: Fields, metadata: Fields, config: Fields, facts: Fields) -> R
     )
 
 
-def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
+def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str, float | None], dict[str, str]]:
     """First token and the tokens after it, from their times if the file has them, otherwise from the tool's means."""
-    first, means = (in_ms(measures.numbers(name) or ()) for name in ("time_to_first_token", "inter_token_latency"))
+    first, means = (in_ms(measures.numbers(name)) for name in ("time_to_first_token", "inter_token_latency"))
     name = next((name for name in TOKEN_TIMES if name in measures), TOKEN_TIMES[0])
 
     def times_of(numbered: tuple[int, object]) -> Times:
@@ -227,23 +227,14 @@ def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str
         # Requests of a batch with equal times count once.
         distinct = {array("d", request).tobytes(): request for request in requests}
         gaps.extend((after - before) * MS_PER_S for times in distinct.values() for before, after in pairwise(times))
-    samples: list[Samples] = []
-    metrics: dict[str, float] = {}
-    if first:
-        samples.append(measured("time_to_first_token", first))
-        metrics["time_to_first_token_ms"] = median_of(first)
-    if means:
-        samples.append(measured("time_per_output_token", means))
-        metrics["time_per_output_token_ms"] = median_of(means)
-        if (mean := fmean(means)) > 0:
-            metrics["decode_tokens_per_sec"] = point.batch_size / mean * MS_PER_S
+    samples = [measured("time_to_first_token", first), measured("time_per_output_token", means)]
+    metrics = medians(samples)
+    if means and (mean := fmean(means)) > 0:
+        metrics["decode_tokens_per_sec"] = point.batch_size / mean * MS_PER_S
     if not gaps:
         return samples, metrics, dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), NO_TIMES)
-    samples.append(measured("inter_token_latency", gaps))
-    p99 = tail_quantile(gaps, 0.99)
-    metrics["inter_token_latency_p50_ms"] = median_of(gaps)
-    metrics |= {} if p99 is None else {"inter_token_latency_p99_ms": p99}
-    return samples, metrics, {}
+    metrics |= {"inter_token_latency_p50_ms": median_of(gaps), "inter_token_latency_p99_ms": tail_quantile(gaps, 0.99)}
+    return [*samples, measured("inter_token_latency", gaps)], metrics, {}
 
 
 def read_first_layout(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -303,10 +294,7 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
     point = _point(config, facts)
     measures, gpu = scenario.section("measurements"), scenario.section("gpu_metrics")
     latency, first, each = (measures.section(name) for name in ("latency", *FIRST_TOKEN_TIMES))
-    latencies, firsts, means = (in_ms(entry.numbers("measurements") or ()) for entry in (latency, first, each))
-    samples: list[Samples] = [block(0, latencies)] if latencies else []
-    samples += [measured("time_to_first_token", firsts)] if firsts else []
-    samples += [measured("time_per_output_token", means)] if means else []
+    latencies, firsts, means = (in_ms(entry.numbers("measurements")) for entry in (latency, first, each))
     divisor = Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens})
     mean_ms = fmean(latencies) if latencies else latency.unread_copy().scaled("mean", MS_PER_S)
     rates: dict[str, float | None] = {}
@@ -335,7 +323,11 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
     }
     return foreign_result(
         point,
-        samples=samples,
+        samples=[
+            block(0, latencies),
+            measured("time_to_first_token", firsts),
+            measured("time_per_output_token", means),
+        ],
         metrics={
             "time_to_first_token_ms": median_of(firsts) if firsts else first.scaled("median", MS_PER_S),
             "time_per_output_token_ms": median_of(means) if means else each.scaled("median", MS_PER_S),

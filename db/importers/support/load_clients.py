@@ -176,7 +176,7 @@ def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples],
             ]
             values_s["latency_wall"] = _succeeded(whole, errors)
     timed = {metric: in_ms(value for value in values if value > 0) for metric, values in values_s.items()}
-    return [measured(metric, values_ms) for metric, values_ms in timed.items() if values_ms], kept
+    return [measured(metric, values_ms) for metric, values_ms in timed.items()], kept
 
 
 def has_all(gaps: Sequence[float], stated: Any) -> bool:

@@ -81,7 +81,8 @@ def foreign_result(
     error: str | None = None,
     is_load: bool = False,
 ) -> Result:
-    """A result of another tool. Its run sets the id, and the times of samples that have none.
+    """A result of another tool. Its run sets the id, and the times of samples that have none; samples without values
+    are left out.
 
     `metrics` have the warehouse's names and units, None if the file has no such number. The latency columns are
     computed from samples of latency_wall, if any: `metrics` take precedence over them, and they take precedence over
@@ -91,7 +92,7 @@ def foreign_result(
     precision.
     """
     metrics, stated = (metrics or {}, stated or {}) if status == "ok" else ({}, {})
-    samples = samples if status == "ok" else ()
+    samples = [one for one in samples if len(one.values) and status == "ok"]
     samples, negative = _not_negative(samples)
     if not any(doubt.kind == "negative_time" for doubt in doubts):
         doubts = (*doubts, *negative)
@@ -231,9 +232,9 @@ def _plain(values: Sequence[float]) -> Any:
     return values.numbers if isinstance(values, LargeSamples) else values
 
 
-def in_ms(values_s: Iterable[float]) -> array[float]:
-    """Seconds converted to ms."""
-    return array("d", (value * MS_PER_S for value in values_s))
+def in_ms(values_s: Iterable[float] | None) -> array[float]:
+    """Seconds converted to ms; empty for None."""
+    return array("d", (value * MS_PER_S for value in values_s or ()))
 
 
 def _array(values: Sequence[float]) -> array[float]:
@@ -273,6 +274,11 @@ def measured(metric: str, values_ms: Sequence[float], *, unit: str = "ms", **oth
     known = {"launch": 0, "phase": "measure", "started_at": "", **others}
     values: Any = tuple(values_ms) if len(values_ms) < LARGE else LargeSamples(_array(values_ms))
     return Samples(metric=metric, unit=unit, values=values, **known)
+
+
+def medians(samples: Iterable[Samples]) -> dict[str, float | None]:
+    """The median of the values of each metric, in its column; None without values."""
+    return {f"{one.metric}_ms": median_of(one.values) if len(one.values) else None for one in samples}
 
 
 def negative_times(metric: str, values_ms: Sequence[float]) -> tuple[Doubt, ...]:

@@ -326,7 +326,7 @@ def result(
     counted = [targets[name].unread_copy() for name in (*MAIN, "prefill", "decode") if name in targets]
     return foreign_result(
         point,
-        samples=[*([block(0, whole.values)] if whole is not None and whole.values else []), *samples],
+        samples=[block(0, whole.values if whole else ()), *samples],
         metrics=metrics,
         stated=stated,
         iterations=max(
@@ -361,7 +361,7 @@ def latencies_ms(target: Fields) -> array[float]:
     if (unit := latency.text("unit")) not in (None, "s"):
         latency.leave_out("unit", f"expected s, found {unit!r}")
         return array("d")
-    return in_ms(latency.numbers("values") or ())
+    return in_ms(latency.numbers("values"))
 
 
 def _times(target: Fields) -> Times | None:
