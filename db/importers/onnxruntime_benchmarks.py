@@ -30,7 +30,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from benchmarking.core.text import grouped
-from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
+from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of, unnamed
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, SAME_RATE, block, foreign_result, in_ms, measured
 from db.importers.support.reading import (
@@ -49,6 +49,7 @@ from db.importers.support.reading import (
     put_at,
     shortened,
     understood,
+    words_of,
 )
 
 PERF_TEST_ROW = re.compile(
@@ -85,7 +86,7 @@ NUMBERS = {
 FACTORS = {"ms": 1.0, "s": MS_PER_S, "%": 1.0, "bytes": bytes_to_mb(1), "": 1.0}
 COUNTS = ("Total inference requests", "Total iterations")
 PROGRAM = "onnxruntime_perf_test"
-COMMAND = re.compile(rf"(?<![\w.-]){PROGRAM}(?:\.exe)?\s+(?:-|\\$|\S+\.(?:onnx|ort)\b)")
+COMMAND = re.compile(rf"(?<![\w.-]){PROGRAM}(?:\.exe)?\s+(?:-|\\$|(?:\"[^\"]+|'[^']+|\S+)\.(?:onnx|ort)\b)")
 """The beginning of a command line in a log, with which an invocation begins: flags may precede the model or follow."""
 FLAG = re.compile(r"(?:^|\s)--?(\w)(?:[ =](\"[^\"]*\"|'[^']*'|[^-\s]\S*))?(?=\s|$)")
 VALUED = {
@@ -119,7 +120,7 @@ OF_PROVIDER = {
 }
 """Execution provider -> the kind of its device."""
 THREADS = re.compile(r"Setting (intra|inter)_op_num_threads to ([1-9]\d{0,5})")
-MODEL_PATH = re.compile(r"(?<![^\s/\\])(?:([^\s/\\]+)[/\\])?([^\s/\\]+)\.(?:onnx|ort)\b")
+MODEL_PATH = re.compile(r"(?:([^/\\]+)[/\\])?([^/\\]+)\.(?:onnx|ort)\b")
 MAX_HEAD = 200
 """Lines by which a file is recognized."""
 FIRST_LABELS = ("Session creation time cost", "Total inference time cost", "Total time cost")
@@ -232,7 +233,7 @@ def read_perf_test(file: ForeignFile) -> Iterator[ForeignRun]:
     if not _is_table(file):
         if not _is_printed(file):
             file.refuse("the file is empty, or not text")
-        runs = ((own, f"{UNNAMED} {index}" if index else UNNAMED) for index, own in enumerate(_printed_parts(file)))
+        runs = enumerate(_printed_parts(file))
         yield from understood(file, runs, lambda one: _printed(file, *one))
         return
     invocations: list[Invocation] = []
@@ -314,7 +315,7 @@ def _printed_parts(file: ForeignFile) -> list[list[tuple[int, str]]]:
     return found
 
 
-def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> ForeignRun:
+def _printed(file: ForeignFile, index: int, lines: Sequence[tuple[int, str]]) -> ForeignRun:
     """The printed output of one invocation; other lines are kept."""
     metrics: dict[str, float] = {}
     other: list[Json] = []
@@ -361,13 +362,13 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
     mode |= {word: given[flag] for flag, word in VALUED.items() if flag in given}
     mode |= {word: True for flag, word in SWITCHES.items() if flag in given}
     return ForeignRun(
-        key=key,
-        model_id=given.get("model") or "unknown",
+        key=unnamed(index),
+        model_id=given.get("model") or unnamed(index if commands else 0),
         runtime="onnxruntime",
         device_type=OF_PROVIDER.get(provider, "unknown"),
         num_threads=counts.get("x"),
         runtime_mode=mode,
-        command=(PROGRAM, *commands[0].replace("\\\n", " ").split()[1:]) if len(commands) == 1 else (),
+        command=(PROGRAM, *words_of(commands[0])[1:]) if len(commands) == 1 else (),
         results=[result],
     )
 
@@ -378,7 +379,7 @@ def _given(command: str) -> dict[str, str]:
     for flag, value in FLAG.findall(command):
         stated = value.strip("\"'")
         given[flag] = f"{given[flag]} {stated}" if flag in given and flag in "fF" else stated  # one dimension each
-    path = MODEL_PATH.search(command)
+    path = next(filter(None, map(MODEL_PATH.search, words_of(command))), None)
     return given | ({"model": (path[1] if path[2] == "model" else None) or path[2]} if path else {})
 
 

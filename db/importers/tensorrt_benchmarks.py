@@ -21,7 +21,7 @@ from typing import Any
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
 from benchmarking.core.untrusted.redaction import cut_to
-from db.importers.support.building import ForeignRun, Format, precision_of, shaped
+from db.importers.support.building import ForeignRun, Format, precision_of, shaped, unnamed
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured, medians
 from db.importers.support.reading import (
@@ -36,6 +36,7 @@ from db.importers.support.reading import (
     resolved,
     top_fields,
     understood,
+    words_of,
 )
 from db.importers.support.serving import (
     NOT_STATED,
@@ -252,7 +253,7 @@ def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
         yield ForeignRun(model_id="unknown", runtime="tensorrt", device_type="cuda", results=[result])
         return
     for index, (part, above) in enumerate(_parts(file.text or "")):
-        yield _of_log(file, part, above, str(index))
+        yield _of_log(file, part, above, index)
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
@@ -280,7 +281,7 @@ def _model_name(path: str) -> str:
     return folder if name == "model" and folder not in ("", ".", "..", "models") else name  # an exporter's default name
 
 
-def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
+def _of_log(file: ForeignFile, part: str, above: str, index: int) -> ForeignRun:
     """The run of one command, from its part of the log and what stands above that."""
     found = {name: match[1] if (match := pattern.search(part)) else None for name, pattern in TRTEXEC_STATED.items()}
     command, times = TRTEXEC_COMMAND.search(part), TIME.findall(part)
@@ -315,8 +316,8 @@ def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
     mode |= {"streams": streams if streams not in ("", "1") else None}
     memory = found["memory_mib"]
     return ForeignRun(
-        key=key,
-        model_id=name or "unknown",
+        key=str(index),
+        model_id=name or unnamed(index if logged or typed else 0),
         results=[_of_summary(file, part, batch, point, implicit)],
         started_at=_time(times[0]) if times else None,
         finished_at=_time(times[-1]) if times else None,
@@ -330,7 +331,7 @@ def _of_log(file: ForeignFile, part: str, above: str, key: str) -> ForeignRun:
         device_memory_bytes=int(memory) * BYTES_PER_MIB if memory else None,
         tool_version=found["version"] or (command[1] if command else None),
         versions={"tensorrt": found["version"]},
-        command=(logged or (typed if len(typed) == 1 else [""]))[0].replace("\\\n", " ").split(),
+        command=words_of((logged or (typed if len(typed) == 1 else [""]))[0]),
     )
 
 

@@ -311,7 +311,7 @@ class Format:
             finished_at=None if found.finished_at in (None, started_at) else iso(found.finished_at),
             cell=Cell(
                 workload=Workload(
-                    model_id=f"{UNNAMED}-{file.sha256[:8]}" if found.model_id in ("", UNNAMED) else found.model_id,
+                    model_id=_model_name(file, found.model_id),
                     family=found.family,
                     task=found.task,
                     source="import",
@@ -376,6 +376,16 @@ def _of_run(
 UNNAMED = "unknown"
 """The model of a file that names none, with the beginning of the file's digest: unnamed models of two files may differ,
 so they never share a series."""
+
+
+def unnamed(number: int) -> str:
+    """The name of an unnamed model beside others of its file, such as those of several commands."""
+    return f"{UNNAMED} {number}" if number else UNNAMED
+
+
+def _model_name(file: ForeignFile, stated: str) -> str:
+    is_none = re.fullmatch(rf"(?:{UNNAMED}(?: \d+)?)?", stated) is not None
+    return f"{UNNAMED}-{file.sha256[:8]}{stated.removeprefix(UNNAMED).replace(' ', '-')}" if is_none else stated
 
 
 def is_unnamed(model_id: str) -> bool:

@@ -638,9 +638,17 @@ FLAG = re.compile(
 
 
 def commands_of(program: str, text: str) -> list[str]:
-    """The commands of a program (a pattern) in a text, each with its flags, also on lines after a backslash."""
-    pattern = re.compile(rf"(?<![\w.-])(?:{program})(?:\.exe)?[ \t](?:\\\r?\n|\"[^\"\n]*\"|'[^'\n]*'|[^\n|;&`])*")
+    """The commands of a program (a pattern) in a text, each with its flags, also on lines after a backslash, but not
+    what the shell does with its output."""
+    part = r"\\\r?\n|\"[^\"\n]*\"|'[^'\n]*'|(?![ \t]\d?>)[^\n|;&`]"
+    pattern = re.compile(rf"(?<![\w.-])(?:{program})(?:\.exe)?[ \t](?:{part})*")
     return [found[0] for found in pattern.finditer(text)]
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a command as its shell read them: a path in quotes, with blanks, is one."""
+    words = re.findall(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\S)+", command.replace("\\\n", " "))
+    return [re.sub(r"\"([^\"]*)\"|'([^']*)'", r"\1\2", word) for word in words]
 
 
 def flags_of(command: str, short: Mapping[str, str]) -> dict[str, str]:

@@ -180,6 +180,19 @@ def test_a_model_before_the_flags_is_named_and_so_is_a_command_of_several_lines(
     assert {run.cell.runtime_mode["provider"] for run in runs} == {"spacemit"}
 
 
+def test_a_model_in_quotes_before_the_flags_is_named(tmp_path):
+    text = f'onnxruntime_perf_test "my models/a b.onnx" -x 4 -e cuda 2>&1\n{PRINTED}'
+    (run,) = runs_of(written(tmp_path, text))
+    assert (run.cell.workload.model_id, run.cell.num_threads, run.cell.device.type) == ("a b", 4, "cuda")
+    assert run.provenance.command == ("onnxruntime_perf_test", "my models/a b.onnx", "-x", "4", "-e", "cuda")
+
+
+def test_unnamed_models_of_several_commands_are_not_one(tmp_path):
+    each = [f"onnxruntime_perf_test -e cuda -I --weights {name}.bin\n{PRINTED}" for name in "ab"]
+    first, second = (run.cell.workload.model_id for run in runs_of(written(tmp_path, "".join(each))))
+    assert (first.startswith("unknown-"), second) == (True, f"{first}-1")
+
+
 def test_of_several_commands_above_the_numbers_what_differs_is_of_none(tmp_path):
     commands = "onnxruntime_perf_test -e cuda -x 2 a.onnx\nonnxruntime_perf_test -e cuda -x 4 b.onnx\n"
     run, *_ = runs_of(written(tmp_path, f"{commands}{PRINTED}onnxruntime_perf_test -e cpu c.onnx\n"))

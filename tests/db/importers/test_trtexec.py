@@ -234,6 +234,12 @@ def test_the_command_that_is_written_above_a_result_names_its_model_and_settings
     assert run.cell.runtime_mode == {"useCudaGraph": True, "streams": "8"}
 
 
+def test_the_command_ends_where_the_shell_takes_its_output(tmp_path):
+    of_text(tmp_path, f"trtexec --onnx='my models/r.onnx' --batch=8 2>&1 | tee log\n{SUMMARY.format(1)}")
+    run = next(iter(TRTEXEC.runs(read_file(tmp_path / "notes.md"))))
+    assert run.provenance.command == ("trtexec", "--onnx=my models/r.onnx", "--batch=8")
+
+
 def test_of_several_commands_above_a_result_none_is_its_own(tmp_path):
     text = (
         f"{COMMANDS}static:\n{SUMMARY.format(1)}dynamic:\n{SUMMARY.format(2)}Use trtexec --shapes=x:4x8 for others.\n"
