@@ -236,7 +236,8 @@ def _part(word: str) -> Selection:
             ) from None
         if field == "since":
             return Selection(text=word, words="history_time >= ?", values=(time,), named=frozenset({"history_time"}))
-        end = time + timedelta(days=1) if is_day else time
+        is_last = time.date() == date.max  # after which Python has no day
+        end = datetime.max if is_day and is_last else time + timedelta(days=is_day)
         return Selection(text=word, words="history_time < ?", values=(end,), named=frozenset({"history_time"}))
     if is_setting(field):
         return _membership(word, setting(field), values, named=f"runtime_mode {field}", stated=field)

@@ -60,6 +60,7 @@ def chosen(runs, tmp_path_factory):
         ("since=2026-01-11", [2, 3]),
         ("until=2026-01-10", [0, 1]),  # the whole day
         ("until=2026-01-10T23:30:00", [0]),
+        ("until=9999-12-31", [0, 1, 2, 3]),
         ("since=2026-02-01T02:00:01+02:00", [3]),
         ("abcdef0", [0]),
         ("commit=abc", [0]),
