@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -368,9 +369,10 @@ def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:
 
 def safe(part: str) -> str:
     """A part of a file name: Latin letters, digits and . _ = - are kept, "/" becomes "--", everything else "-"; names
-    in other letters get a digest, since they differ in nothing else."""
+    in other letters, or pictures, get a digest, since they differ in nothing else."""
     kept = re.sub(r"[^A-Za-z0-9._=-]+", "-", part.replace("/", "--")).strip("._-")
-    is_lossy = any(letter.isalnum() and not letter.isascii() for letter in part)
+    others = (letter for letter in part if not letter.isascii())
+    is_lossy = any(one.isalnum() or unicodedata.category(one) == "So" for one in others)
     digest = [hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:8]] if is_lossy else []
     return "-".join(filter(None, (kept, *digest))) or "-"
 

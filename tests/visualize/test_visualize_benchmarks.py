@@ -387,6 +387,8 @@ def picture(*name_parts, apart=()):
         ("...", "-"),
         ("模型甲", "b006bbb3"),
         ("org/模型甲-7b", "org----7b-c76fa0fe"),
+        ("\N{ROCKET}", "ebbc0b28"),
+        ("a · b", "a-b"),
     ],
 )
 def test_parts_of_file_names_are_safe(part, name):
