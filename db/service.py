@@ -1,8 +1,8 @@
 """The warehouse's entry point for measuring commands: `python -m db.service TASK DATABASE ...`.
 
 A measuring command must stay small and must not hold the database, so it imports nothing from db: for each task it
-starts this module, and no other, as a process. The answer is on stdout; an error is one line on stderr with its exit
-code.
+starts this module, and no other, as a process. The answer is on stdout, or an error as its last line, with the exit
+code; what is said meanwhile, as while it waits, is on stderr, which the command's user sees.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             code: int = arguments.answer(arguments)
         except BenchhouseError as error:
-            print(one_line(str(error)), file=sys.stderr)
+            print(one_line(str(error)))
             return error.exit_code
         return code
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from benchmarking.core.errors import StorageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import dumps, from_json
+from benchmarking.sweep.run import command_session
 from db.service import main
 from db.warehouse import Warehouse
 
@@ -27,7 +30,7 @@ def test_what_is_no_database_is_named(tmp_path, capsys, content):
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
     assert main(["prepare", str(path)]) == 1
-    assert str(path) in capsys.readouterr().err
+    assert str(path) in capsys.readouterr().out
     assert capsys.readouterr().out == ""
 
 
@@ -65,7 +68,7 @@ def test_non_run_files_are_refused_with_the_reason(tmp_path, capsys):
     path = tmp_path / "run.json"
     path.write_text("{")
     assert main(["store", str(tmp_path / "new.duckdb"), str(path)]) == 1
-    assert capsys.readouterr().err.startswith(f"refused {path}: not JSON, or truncated")
+    assert capsys.readouterr().out.startswith(f"refused {path}: not JSON, or truncated")
 
 
 def test_selected_runs_come_with_their_settings(tmp_path, run_file, make_run, capsys):
@@ -96,4 +99,15 @@ def test_two_selections_are_compared_though_all_but_the_point_differs(tmp_path, 
     assert [one["judgement"]["verdict"] for one in findings] == ["not judged"] * len(runs[0].results)
     assert main(["compare", str(path), before, "model=none-such"]) == 3
     assert main(["compare", str(path), before, after, "--metric", "none-such"]) == 2
-    assert "unknown metric 'none-such'" in capsys.readouterr().err
+    assert "unknown metric 'none-such'" in capsys.readouterr().out
+
+
+def test_what_is_said_meanwhile_reaches_the_user_and_the_error_is_one_line(tmp_path, empty_database, capfd):
+    path = shutil.copy2(empty_database, tmp_path / "a.duckdb")
+    (tmp_path / "a.duckdb.wal").write_bytes(b"no log" * 100)
+    command_session.database(str(path), 1.0, quiet=True)
+    assert f"{path}: its log cannot be read" in capfd.readouterr().err
+    (tmp_path / "b.duckdb").write_text("no database")
+    with pytest.raises(StorageError, match=r"^[^\n]*b\.duckdb: not a DuckDB database: choose another path$"):
+        command_session.database(str(tmp_path / "b.duckdb"), 1.0, quiet=True)
+    assert capfd.readouterr().err == ""

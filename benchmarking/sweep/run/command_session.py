@@ -540,10 +540,12 @@ def store_quality(found: Mapping[str, Quality], db_path: str, lock_timeout_s: fl
 
 
 def _ask(task: str, *arguments: str, accepted: Sequence[int] = (EXIT_OK,)) -> child_process.Finished:
-    """Run a task of the service. Raises StorageError with the reason if it fails, UsageError for a wrong selection."""
-    done = child_process.run_module(SERVICE, task, *arguments)
-    if done.exit_code == EXIT_USAGE and done.last_line:
-        raise UsageError(done.last_line)
-    if done.exit_code not in accepted:
-        raise StorageError(done.last_line or f"{SERVICE} {task} ended with exit code {done.exit_code}")
-    return done
+    """Run a task of the service, whose notes the user sees. Raises StorageError with the reason if it fails, UsageError
+    for a wrong selection."""
+    done = child_process.run_program(child_process.module_command(SERVICE, task, *arguments), show_stderr=True)
+    if done.exit_code in accepted:
+        return done
+    reason = "".join(done.stdout.strip().splitlines()[-1:])
+    if done.exit_code == EXIT_USAGE and reason:
+        raise UsageError(reason)
+    raise StorageError(reason or f"{SERVICE} {task} ended with exit code {done.exit_code}")
