@@ -346,10 +346,11 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
 
 
 def about_end(*times: tuple[str, str]) -> tuple[Doubt, ...]:
-    """`clock_set_back`: something ended before it started. `times` are pairs of UTC times from `utc_now`."""
-    for started_at, finished_at in times:
-        if finished_at < started_at:
-            return (doubt("clock_set_back", started_at=started_at, finished_at=finished_at),)
+    """`clock_set_back`: something ended before it started, or before what preceded it. `times` are pairs of UTC times
+    from `utc_now`, the earlier one first."""
+    for earlier, later in times:
+        if later < earlier:
+            return (doubt("clock_set_back", earlier=earlier, later=later),)
     return ()
 
 

@@ -11,6 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -484,9 +485,12 @@ def finished_run(
     if plan.settings.quality is not None and quality is None:
         quality = without_quality(why_not_quality(plan.cell.workload) or f"{NOT_RUN}: no process got that far")
     cell, by_point = plan.cell, list[Result]()
+    times = [(measured.started_at, measured.finished_at) for measured in measurements]
+    between = ((ended, begun) for (_, ended), (begun, _) in pairwise(times))
     about_all = (
         *doubt_rules.about_environment(plan.environment, cell.device),
         *doubt_rules.about_workload(cell.workload),
+        *doubt_rules.about_end((plan.started_at, finished_at), *times, *between),
     )
     for point in plan.points:
         if point.label in plan.skipped:
@@ -494,9 +498,7 @@ def finished_run(
             by_point.append(Result(result_id=uuid7(), point=point, status="skipped", error=why))
             continue
         of_point = tuple(measured for measured in measurements if measured.point.label == point.label)
-        times = ((measured.started_at, measured.finished_at) for measured in of_point)
-        context = (*about_all, *doubt_rules.about_end((plan.started_at, finished_at), *times))
-        by_point.append(summarise(uuid7(), point, of_point, tuple(loads), context=context))
+        by_point.append(summarise(uuid7(), point, of_point, tuple(loads), context=about_all))
     results = with_peak(cell.workload, tuple(by_point))
     failed = [result for result in results if result.status in ("failed", "timed_out")]
     error = None

@@ -301,7 +301,7 @@ def test_setting_the_clock_back_raises_a_doubt():
     early, late = "2026-01-02T03:04:05.678Z", "2026-01-02T03:04:06.000Z"
     (doubt,) = doubt_rules.about_end((early, late), (late, early))
     assert (doubt.kind, doubt.severity) == ("clock_set_back", "info")
-    assert doubt.evidence == {"started_at": late, "finished_at": early}
+    assert doubt.evidence == {"earlier": late, "later": early}
     assert doubt_rules.about_end((early, late), (early, early)) == ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
 from benchmarking.sweep.run.command_session import finish_run, store_run
-from benchmarking.sweep.run.supervisor import Observer, Track, sweep
+from benchmarking.sweep.run.supervisor import Observer, Track, finished_run, sweep
 from db.warehouse import Warehouse
 
 POINTS = (Point(batch_size=1, sequence_length=32), Point(batch_size=2, sequence_length=32))
@@ -44,7 +45,7 @@ def measurement(point, launch, status="ok"):
         launch=launch, phase="measure", metric="latency_wall", unit="ms", started_at="2026-01-02", values=(1.0, 2.0)
     )
     kept = (samples,) if status == "ok" else ()
-    return Measurement(point=point, launch=launch, status=status, started_at="a", finished_at="b", samples=kept)
+    return Measurement(point=point, launch=launch, status=status, started_at="a", finished_at="a", samples=kept)
 
 
 def labels(points):
@@ -143,8 +144,11 @@ def test_a_run_that_ends_before_its_start_is_stored_with_a_doubt(track, tmp_path
     for point in POINTS:
         one.keep(measurement(point, 0))
     assert [doubt.kind for doubt in one.run("2126-01-01T00:00:00.000Z").results[0].doubts].count("clock_set_back") == 0
+    early, *others = one.measurements
+    early = replace(early, finished_at="b")
+    between = finished_run(one.plan, (), (early, *others), "2126-01-01T00:00:00.000Z")  # set back between two points
     run = one.run("2000-01-01T00:00:00.000Z")
-    for result in run.results:
+    for result in (*between.results, *run.results):
         assert "clock_set_back" in [doubt.kind for doubt in result.doubts]
     with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
         assert warehouse.ingest(run)
