@@ -115,9 +115,10 @@ def judge_all(cases: Sequence[Case], *, is_confirmation: bool = False) -> list[J
 
     For a confirmation, the newest runs are those of a fresh session, and count by themselves.
     """
+    without = [sum(night.value <= 0 for segment in case.segments for night in segment) for case in cases]
     cases = [_without_copies(case) for case in cases]
     used = [_history(case) for case in cases]
-    reasons = [_why_not(case, past) for case, past in zip(cases, used, strict=True)]
+    reasons = [_why_not(case, past, count) for case, past, count in zip(cases, used, without, strict=True)]
     members = [index for index, reason in enumerate(reasons) if reason is None]
     series = [
         Series(
@@ -206,15 +207,16 @@ def _stored_once(segment: Sequence[Night], newest: Night | None = None) -> tuple
     return tuple(own)
 
 
-def _why_not(case: Case, past: Sequence[Night]) -> str | None:
-    """Why the value cannot be judged; None if it can."""
+def _why_not(case: Case, past: Sequence[Night], without: int) -> str | None:
+    """Why the value cannot be judged; None if it can. So many runs are left out as `without` a value above 0."""
     own = len(case.segments[-1])
+    left_out = f" ({without} without a value above 0 left out)" if without else ""
     if len(past) < PARAMETERS.min_points:
         earlier = map(len, case.segments[:-1])
         before = sum(runs for runs in earlier if runs > 1)  # a single run at a level shows no variation
         if not before:
-            return f"{counted(own, 'earlier run')}, at least {PARAMETERS.min_points} required"
-        since = f"too few since {case.since or 'the last change of level'}: {counted(own, 'run')}"
+            return f"{counted(own, 'earlier run')}{left_out}, at least {PARAMETERS.min_points} required"
+        since = f"too few since {case.since or 'the last change of level'}: {counted(own, 'run')}{left_out}"
         if own < PARAMETERS.min_points_after_change:
             return f"{since}, at least {PARAMETERS.min_points_after_change} required beside the {before} before it"
         return f"{since} and {before} before it, at least {PARAMETERS.min_points} required together"

@@ -55,6 +55,11 @@ def test_higher_is_better_for_a_throughput():
     assert judge(TWO_LEVELS, 9.0, THROUGHPUT).outcome == "worse"
 
 
+def test_runs_without_a_value_above_0_do_not_count_and_are_told_of():
+    judged = judge([0.0, -1.0, *TWO_LEVELS[:6]], 10.0, LATENCY)
+    assert judged.why == "6 earlier runs (2 without a value above 0 left out), at least 10 required"
+
+
 @pytest.mark.parametrize(("value", "outcome"), [(10.19, "fine"), (10.21, "worse"), (10.0, "fine"), (9.79, "better")])
 def test_without_variation_only_the_two_percent_limit_applies(value, outcome):
     assert judge([10.0] * 10, value, LATENCY).outcome == outcome
