@@ -19,6 +19,7 @@ from db.importers.support import optimum
 from db.importers.support.building import ForeignRun, Format, family_of, is_amd, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.reading import INT32_MAX, Fields, csv_header, understood
+from db.importers.support.serving import GPU_COUNTS, PARALLELISM, device_count, parallel_mode
 
 DEFINITIONS = {
     "latency_*": "a call of forward, generate or the pipeline, warmed up; statistics of the raw values, computed here",
@@ -38,15 +39,21 @@ TEXT_GENERATION = ("text-generation", "text2text-generation", "image-to-text", "
 DIFFUSION = ("text-to-image", "image-to-image", "inpainting", "stable-diffusion", "stable-diffusion-xl")
 DIFFUSION_STEPS = 30
 WITHOUT_TOKENS = ("vision", "speech", "diffusion")
-MODE = (
-    *("attn_implementation", "cache_implementation", "to_bettertransformer", "allow_tf32", "device_map", "tp_plan"),
-    *("torch_compile_config", "deepspeed_inference", "peft_type", "quantization_scheme", "quantization_strategy"),
-    *("quantization_config", "auto_optimization", "auto_quantization"),
-    *("provider", "use_io_binding", "session_options", "provider_options"),
-    *("auto_calibration", "optimization", "optimization_config", "quantization", "use_cache", "use_merged"),
-    *("ov_config", "half", "load_in_8bit", "load_in_4bit", "reshape"),
+NO_SETTING = (
+    *("_target_", "library", "processor", "gpus", "devices", "environment", "volumes", "shm_size"),
+    *("export", "delete_cache", "low_cpu_mem_usage", "disable_grad", "use_inference_session"),
+    *(
+        "initial_isolation_check",
+        "continous_isolation_check",
+        "max_new_tokens",
+        "min_new_tokens",
+        "num_inference_steps",
+    ),
+    *(*PARALLELISM, *GPU_COUNTS),
 )
-"""Backend fields that distinguish series."""
+"""Fields of backends and calls that do not distinguish series, or by other names."""
+STANDARD = {"eval_mode": ("True", "true"), "serving_mode": ("offline",), "num_beams": ("1",)}
+"""The tool's default of a setting, which its files state."""
 LEAST_BYTES = 100_000_000
 """`gpu_vram_mb` is in bytes in some versions: no GPU has fewer bytes than this, or as many MB."""
 FLOAT32_BEFORE = 5
@@ -118,8 +125,11 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
         axes["image_size"] = height
     elif height is not None and width is not None:
         axes |= {"image_height": height, "image_width": width}
+    called = scenario.section("call_kwargs")
     if task in DIFFUSION:
-        axes["steps"] = scenario.section("call_kwargs").count("num_inference_steps") or DIFFUSION_STEPS
+        axes["steps"] = called.count("num_inference_steps") or DIFFUSION_STEPS
+    for passed in (scenario.section("forward_kwargs"), generate, called):
+        setup["runtime_mode"] |= passed.other_settings(NO_SETTING, STANDARD)
     has_tokens = setup["family"] not in WITHOUT_TOKENS and task not in DIFFUSION
     point = Point(
         batch_size=batch_size,
@@ -181,23 +191,35 @@ def _setup(config: Fields) -> dict[str, Any]:
     }
     if backend_version is not None:
         versions = {"torch" if name == "pytorch" else name: backend_version, **versions}
-    mode = backend.settings(MODE, plain=(False, "False", ""))
-    is_compiled = backend.flag("torch_compile") or False
-    if is_compiled and (target := backend.text("torch_compile_target")) is not None:
-        mode["torch_compile_target"] = target
-    precision = _precision(backend, name, versions, mode)
+    engine = backend.unread_copy().section("engine_args")
+    is_compiled, target = backend.flag("torch_compile") or False, backend.text("torch_compile_target")
+    given = backend.unread_copy().section("model_kwargs").text("torch_dtype")
+    dtype = backend.text("torch_dtype") or backend.text("dtype") or engine.text("dtype") or given
+    autocast = backend.text("autocast_dtype") if backend.flag("autocast_enabled") else None
+    found = {
+        "model_id": backend.text("model") or "unknown",
+        "weights": "random" if backend.flag("no_weights") else "given",
+        "num_threads": backend.count("intra_op_num_threads"),
+        **_device(backend, environment, name, device_count(backend) or device_count(engine)),
+    }
+    other_threads = backend.count("inter_op_num_threads")
+    mode: dict[str, Scalar] = {
+        **({"torch_compile_target": target} if is_compiled and target is not None else {}),
+        **({"inter_op_num_threads": other_threads} if other_threads else {}),
+        **parallel_mode(backend),
+        **backend.other_settings(NO_SETTING, STANDARD),
+    }
+    is_quantized = engine.text("quantization") is not None
+    precision = "other" if is_quantized else _precision(dtype, autocast, name, versions, mode)
     cpu, memory_mb = environment.text("cpu"), environment.number("cpu_ram_mb", low=0)
     return {
-        "model_id": backend.text("model") or "unknown",
+        **found,
         "family": family_of(model_type, task),
         "task": task or "benchmark",
         "model_config": {"model_type": model_type} if model_type else {},
-        "weights": "random" if backend.flag("no_weights") else "given",
         "runtime": ("compiled" if is_compiled else "eager") if name == "pytorch" else name,
         "runtime_mode": mode,
         "precision": precision,
-        **_device(backend, environment, name),
-        "num_threads": backend.count("intra_op_num_threads"),
         "tool_version": environment.text("optimum_benchmark_version"),
         "versions": versions,
         "cpu_model": cpu.strip() or None if cpu else None,
@@ -206,15 +228,16 @@ def _setup(config: Fields) -> dict[str, Any]:
     }
 
 
-def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: dict[str, Scalar]) -> Precision:
+def _precision(
+    dtype: str | None, autocast: str | None, name: str, versions: Mapping[str, str], mode: dict[str, Scalar]
+) -> Precision:
     """The precision; the file's own word goes into `mode` if we have none for it."""
-    dtype, autocast = backend.text("torch_dtype"), backend.text("autocast_dtype")
     if mode.get("load_in_4bit") or mode.get("load_in_8bit"):
         return "int4" if mode.get("load_in_4bit") else "int8"
-    quantized = ("quantization_scheme", "quantization_strategy", "quantization", "auto_quantization")
+    quantized = ("quantization_scheme", "quantization_strategy", "quantization", "auto_quantization", "quantize")
     if any(mode.get(name) for name in quantized):
         return "other"
-    if backend.flag("autocast_enabled") and autocast:
+    if autocast:
         mode["autocast"] = autocast
         return precision_of(autocast)
     if mode.get("half"):
@@ -227,7 +250,7 @@ def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: di
     return precision_of(dtype)
 
 
-def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
+def _device(backend: Fields, environment: Fields, name: str, used_count: int | None) -> dict[str, Any]:
     requested = (backend.text("device") or "unknown").partition(":")[0]
     if requested not in ("cuda", "gpu"):
         known = "openvino" if name == "openvino" else requested
@@ -244,7 +267,7 @@ def _device(backend: Fields, environment: Fields, name: str) -> dict[str, Any]:
     return {
         "device_type": "rocm" if any(map(is_amd, used)) else "cuda",
         "device_name": used[0] if used else None,
-        "device_count": len(selected) or count,
+        "device_count": len(selected) or used_count or count,
         "device_memory_bytes": None if memory is None else round(memory / count),
     }
 

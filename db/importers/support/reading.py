@@ -9,7 +9,7 @@ import math
 import re
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeGuard, TypeVar
 
@@ -81,6 +81,29 @@ Entry = TypeVar("Entry")
 MetricTable = Mapping[str, str | tuple[str, float]]
 """Field -> metric, or the metric and the factor to its unit."""
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+NOTHING = ("False", "", "{}", "[]", "None")
+"""Values, as text, by which a field states no setting."""
+OF_ONE_RUN = re.compile(
+    r"(?<![^\W_])(?:(?:path|dir|folder|file|host|port|url|address|endpoint|log|trace)s?|directory|hostname|addr|password|"
+    r"secret|seed|uuid|verbose|verbosity|logging|progress|tqdm|timeout|revision|remote_code|rank)(?![^\W_])|"
+    r"(?:^|_)token$|(?:^|api_|access_)keys?$",
+    re.IGNORECASE,
+)
+"""Names of fields that hold a place, a secret, or what a single run is given and puts out: no settings."""
+PLACE = re.compile(r"(?:[~/]|[a-z]:[\\/]).*[\\/](?=[^\\/]+$)", re.IGNORECASE | re.DOTALL)
+"""The folder of a file, which is of one machine, in front of its name."""
+
+
+def _of_any_machine(value: Any) -> Any:
+    """The value of a setting without what its objects hold of a machine or a single run, and without the folders of
+    files."""
+    if isinstance(value, dict):
+        return {name: _of_any_machine(one) for name, one in value.items() if not OF_ONE_RUN.search(str(name))}
+    if isinstance(value, list):
+        return [_of_any_machine(one) for one in value]
+    return PLACE.sub("", value) if isinstance(value, str) else value
 
 
 class Fields:
@@ -318,6 +341,26 @@ class Fields:
             elif isinstance(value, str | int | float) and value not in plain:
                 found[name] = value
         return found
+
+    def other_settings(
+        self, less: Collection[str] = (), plain: Mapping[str, Collection[str]] | None = None
+    ) -> dict[str, Scalar]:
+        """The `settings` in all fields that no getter has read, so that one which is not known here tells runs apart
+        rather than mixing them: but for those of these names, those of a machine or a single run (`OF_ONE_RUN`), and
+        the plain values, as text, where they are not `NOTHING`."""
+        standard = plain or {}
+        own = {
+            name: _of_any_machine(value)
+            for name, value in self._values.items()
+            if name not in self._read
+            and name not in less
+            and not OF_ONE_RUN.search(name)
+            and value is not None
+            and str(value) not in standard.get(name, NOTHING)
+        }
+        for name in own:
+            self.any(name)
+        return Fields(self.file, own, self.path).settings(own, plain=())
 
     def required(self, getter: Callable[[str], Value | None], name: str) -> Value:
         """The value from the getter (`fields.text`, ...). Raises FormatError if it is absent or left out."""

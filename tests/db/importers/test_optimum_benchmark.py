@@ -206,11 +206,41 @@ def test_energy_is_in_joules_and_has_a_doubt(alone):
         ({"autocast_enabled": True, "autocast_dtype": "float16"}, "float16"),
         ({"name": "onnxruntime"}, "unknown"),
         ({"name": "openvino", "load_in_4bit": True}, "int4"),
+        ({"name": "tensorrt-llm", "dtype": "float16"}, "float16"),
+        ({"name": "vllm", "engine_args": {"dtype": "bfloat16"}}, "bfloat16"),
+        ({"name": "vllm", "engine_args": {"quantization": "fp8"}}, "other"),
+        ({"name": "py-txi", "quantize": "awq"}, "other"),
     ],
 )
 def test_precision_comes_from_the_configuration(alone, fields, precision):
     path = edited(alone("tiny_bert.json"), lambda data: data["config"]["backend"].update(fields))
     assert only_run(path).cell.precision == precision
+
+
+@pytest.mark.parametrize(
+    ("backend", "scenario", "mode"),
+    [
+        ({"name": "llama_cpp", "filename": "/models/x.Q4_K_M.gguf"}, {}, {"filename": "x.Q4_K_M.gguf"}),
+        ({"name": "vllm", "serving_mode": "offline", "engine_args": {"enforce_eager": True, "download_dir": "/d"}}, {},
+         {"engine_args": '{"enforce_eager": true}'}),
+        ({"name": "vllm", "serving_mode": "online"}, {}, {"serving_mode": "online"}),
+        ({"name": "tensorrt-llm", "tp": 4, "pp": 1, "world_size": 4, "use_cuda_graph": True}, {},
+         {"tp": 4, "use_cuda_graph": True}),
+        ({"name": "py-txi", "volumes": {"/me": "/data"}, "environment": ["HF_TOKEN=x"], "speculate": 3}, {},
+         {"speculate": 3}),
+        ({"name": "of_next_year", "seed": 1, "hub_token": "x", "a_new_setting": 2}, {}, {"a_new_setting": 2}),
+        ({"inter_op_num_threads": 16, "eval_mode": False}, {}, {"inter_op_num_threads": 16, "eval_mode": False}),
+        ({}, {"generate_kwargs": {"num_beams": 4, "max_new_tokens": 8}, "forward_kwargs": {"use_cache": False}},
+         {"num_beams": 4}),
+        ({}, {"generate_kwargs": {"num_beams": 1}, "call_kwargs": {"guidance_scale": 7.5}}, {"guidance_scale": 7.5}),
+    ],
+)  # fmt: skip
+def test_every_setting_of_backend_and_calls_is_part_of_the_series(alone, backend, scenario, mode):
+    def change(data):
+        data["config"]["backend"].update(backend)
+        data["config"]["scenario"].update(scenario)
+
+    assert only_run(edited(alone("tiny_bert.json"), change)).cell.runtime_mode == mode
 
 
 def test_training_is_refused(alone):
