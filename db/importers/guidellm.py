@@ -272,6 +272,9 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
     }
     distributions = benchmark.required(benchmark.fields, "metrics")
     is_old = "run_stats" in benchmark
+    # The output lengths that the settings of the data ask for.
+    settings = [top.peek("config"), top.peek("args"), *(config.peek(name) for name in ("requests", "data"))]
+    asked = set(OUTPUT_TOKENS.findall(json.dumps(settings, default=str)))
     holder, name = (benchmark.section("run_stats"), "requests_made") if is_old else (distributions, "request_totals")
     totals = holder.section(name)
     succeeded, failed = totals.integer("successful"), totals.number("errored", low=0)
@@ -292,7 +295,7 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
         prompt_tokens=_length(stated, "prompt_token_count"),
         prompt_tokens_mean=stated.get("prompt_token_count_mean"),
         new_tokens=_length(stated, "output_token_count"),
-        new_tokens_requested=_requested_output(top, config),
+        new_tokens_requested=int(asked.pop()) if len(asked) == 1 else None,
         requests=succeeded,
         failed=failed,
         lateness_p95_ms=stated.get("request_dispatch_delay_p95_ms"),
@@ -324,13 +327,6 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
         runtime_mode={"load": kind, **load_mode(result)},
         **stated_load,
     )
-
-
-def _requested_output(top: Fields, config: Fields) -> int | None:
-    """The output length that the settings of the data ask for; None if they ask for none, or for several."""
-    settings = [top.peek("config"), top.peek("args"), *(config.peek(name) for name in ("requests", "data"))]
-    found = set(OUTPUT_TOKENS.findall(json.dumps(settings, default=str)))
-    return int(found.pop()) if len(found) == 1 else None
 
 
 def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older: str) -> str | None:

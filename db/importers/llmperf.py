@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import SERVER, Result, Samples, Scalar
+from benchmarking.core.records import SERVER, Samples, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import in_ms, measured
@@ -110,7 +110,35 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         results = Fields(file, _results(file.json), "results", numbers_are_text=True)
         own = {name: top.peek(name) for name in top if name != "results" and not name.startswith(PREFIX)}
         others = Fields(file, own)
-        result = _result(others, results, _siblings(file))
+        # The times of the requests that succeeded are in the list in the folder.
+        path = file.called.with_name(file.called.name.removesuffix(SUMMARY) + RESPONSES)
+        listed = beside(file, path) if file.called.name.endswith(SUMMARY) else None
+        data = None if listed is None else listed.json
+        responses = list(json_objects(file, data, f"{path.name}: response")) if isinstance(data, list) else []
+        samples, stated = _samples(responses), dict[str, float | None]()
+        for name, metric in TIMES.items():
+            words = {one: f"{name}_quantiles_{QUANTILES[one]}" for one in QUANTILES}
+            words |= {one: f"{name}_{one}" for one in (*STATISTICS, "stddev") if one not in QUANTILES}
+            statistics = {statistic: results.number(word, low=0) for statistic, word in words.items()}
+            stated |= named_statistics(metric, statistics, COLUMNS, MS_PER_S)
+        stated |= results.metrics(NUMBERS, low=0)
+        inputs, outputs = (
+            same_length(results.number(f"{name}_min"), results.number(f"{name}_max"))
+            for name in ("number_input_tokens", "number_output_tokens")
+        )
+        planned = {name: others.number(name, low=0) for name in ("mean_input_tokens", "mean_output_tokens")}
+        result = load_result(
+            concurrency=others.count("num_concurrent_requests"),
+            unlimited=NOT_STATED,
+            prompt_tokens=inputs,
+            new_tokens=outputs,
+            requests=results.integer("num_completed_requests"),
+            failed=results.number("number_errors", low=0),
+            sent=results.integer("num_requests_started"),
+            axes={name: round(value) for name, value in planned.items() if value},
+            stated=stated,
+            samples=samples,
+        )
         about = {
             "started_at": others.unix_time("timestamp"),
             "model_id": others.text("model") or UNNAMED,
@@ -132,43 +160,6 @@ def _length(responses: Sequence[Fields], name: str) -> int | None:
     """Tokens of each request that succeeded, if all have the same number."""
     counts = {response.unread_copy().number(name, low=0) for response in responses if not _failed(response)}
     return same_length(*counts, *counts) if len(counts) == 1 else None
-
-
-def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
-    stated: dict[str, float | None] = {}
-    for name, metric in TIMES.items():
-        words = {statistic: f"{name}_quantiles_{QUANTILES[statistic]}" for statistic in QUANTILES}
-        words |= {statistic: f"{name}_{statistic}" for statistic in STATISTICS if statistic not in QUANTILES}
-        words["stddev"] = f"{name}_stddev"
-        statistics = {statistic: results.number(word, low=0) for statistic, word in words.items()}
-        stated |= named_statistics(metric, statistics, COLUMNS, MS_PER_S)
-    stated |= results.metrics(NUMBERS, low=0)
-    inputs, outputs = (
-        same_length(results.number(f"{name}_min"), results.number(f"{name}_max"))
-        for name in ("number_input_tokens", "number_output_tokens")
-    )
-    planned = {name: top.number(name, low=0) for name in ("mean_input_tokens", "mean_output_tokens")}
-    axes = {name: round(value) for name, value in planned.items() if value}
-    return load_result(
-        concurrency=top.count("num_concurrent_requests"),
-        unlimited=NOT_STATED,
-        prompt_tokens=inputs,
-        new_tokens=outputs,
-        requests=results.integer("num_completed_requests"),
-        failed=results.number("number_errors", low=0),
-        sent=results.integer("num_requests_started"),
-        axes=axes,
-        stated=stated,
-        samples=samples,
-    )
-
-
-def _siblings(file: ForeignFile) -> list[Samples]:
-    """The times of the requests that succeeded, from the list in the folder."""
-    path = file.called.with_name(file.called.name.removesuffix(SUMMARY) + RESPONSES)
-    listed = beside(file, path) if file.called.name.endswith(SUMMARY) else None
-    data = None if listed is None else listed.json
-    return _samples(list(json_objects(file, data, f"{path.name}: response"))) if isinstance(data, list) else []
 
 
 def _samples(responses: Sequence[Fields]) -> list[Samples]:
