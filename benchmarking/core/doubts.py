@@ -243,9 +243,9 @@ KINDS: Mapping[str, Kind] = {
 """By name."""
 
 
-def doubt(kind: str, /, **evidence: Json) -> Doubt:
-    """A doubt of a kind in the table, with that kind's severity."""
-    return Doubt(kind=kind, severity=KINDS[kind].severity, evidence=evidence)
+def doubt(kind: str, severity: Severity | None = None, /, **evidence: Json) -> Doubt:
+    """A doubt of a kind in the table, with that kind's severity, or of another kind with the given one."""
+    return Doubt(kind=kind, severity=severity or KINDS[kind].severity, evidence=evidence)
 
 
 EVIDENCE_UNITS = frozenset({"s", "ms", "us", "ns", "mb", "bytes", "mhz", "w", "j", "c"})

@@ -16,8 +16,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import Doubt, Json, Result
+from benchmarking.core.records import Doubt, Result
 from db.importers.support.building import UNNAMED, ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile, called_like
 from db.importers.support.measures import MS_PER_UNIT
@@ -148,9 +149,8 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
     load = measuring[-1] if measuring else config.section("loadgen")
     # A doubt if the load did not run to its end.
     cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
-    evidence: dict[str, Json] = {"cancelled": cancelled, "reason": reason}
     is_cut_short = cancelled or complete is False
-    doubts = [Doubt(kind="load_cut_short", severity="invalid", evidence=evidence)] if is_cut_short else []
+    doubts = [doubt("load_cut_short", "invalid", cancelled=cancelled, reason=reason)] if is_cut_short else []
     result = _export_result(top, OURS, load, doubts, _requested_output(config))
     arrivals = load.text("type")
     yield ForeignRun(

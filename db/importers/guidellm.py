@@ -24,9 +24,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.provenance import naive_utc
-from benchmarking.core.records import TOO_FEW_SAMPLES, Doubt, Samples
+from benchmarking.core.records import TOO_FEW_SAMPLES, Samples
 from benchmarking.core.sample_statistics import tail_quantile
 from benchmarking.core.text import grouped
 from db.importers.support.building import ForeignRun, Format
@@ -301,7 +302,7 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
         lateness_p95_ms=stated.get("request_dispatch_delay_p95_ms"),
         variation=variation,
         doubts=[
-            Doubt(kind="guidellm_warning", severity="info", evidence={name: entry.any(name) for name in entry})
+            doubt("guidellm_warning", "info", **{name: entry.any(name) for name in entry})
             for entry in benchmark.objects("warnings") or ()
         ],
         metrics=metrics,

@@ -20,10 +20,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import FormatError
 from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import SERVER, Doubt, Json, Result, Scalar
+from benchmarking.core.records import SERVER, Json, Result, Scalar
 from db.importers.support.building import ForeignRun, Format, exported, is_amd
 from db.importers.support.files import ForeignFile, beside, called_like, stored
 from db.importers.support.measures import as_exported, in_ms, measured
@@ -74,9 +75,7 @@ SERVER_MEANS = {
 }
 OF_SERVER = "_prometheus_metrics"
 """End of the name of a file with the server's own metrics of a load, as Prometheus collected them."""
-SERVER_METRICS = Doubt(
-    kind="server_metrics", severity="info", evidence={"source": "Prometheus: the server's histograms, interpolated"}
-)
+SERVER_METRICS = doubt("server_metrics", "info", source="Prometheus: the server's histograms, interpolated")
 SHARE_NOTHING = "random"
 """The kind of data whose prompts share nothing; the others use texts, or a shared prefix on purpose."""
 SUMMARY = "summary_lifecycle_metrics"
@@ -161,7 +160,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     concurrency, rate = load.count("concurrency"), load.number("requested_rate", low=0)
     succeeded, failed = successes.integer("count"), failures.integer("count")
     sent = _sent(file, stages, succeeded, failed)
-    unknown = Doubt(kind="intended_start_not_stated", severity="info", evidence={"taken_for_it": "start_time"})
+    unknown = doubt("intended_start_not_stated", "info", taken_for_it="start_time")
     kept: dict[str, Json] = {"requested_rate": rate} if concurrency and rate is not None else {}
     stated = _stated(load, successes)
     doubts = [unknown] if sent and not concurrency else []

@@ -23,6 +23,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any, get_args
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S, NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -183,7 +184,7 @@ BATCHED_DEFINITIONS = {
     "total_tokens_per_sec": "speed: all of these tokens over t",
 }
 TWO_CALLS = f"{NOT_APPLICABLE}: the prompt and the new tokens are measured one by one"
-ONE_CALL = Doubt(kind="few_samples", severity="info", evidence={"calls": 1})
+ONE_CALL = doubt("few_samples", calls=1)
 
 GPU = re.compile(
     r"^[ \t\r\f\v>]*(?:Device \d+: (?P<cuda>[^,\n]+),"
@@ -377,11 +378,11 @@ def _test(row: Fields) -> Test:
     of_mean = (prompt + generated) / mean_ms * MS_PER_S if mean_ms > 0 else None
     # With raw values, the mean of ratios is a doubt where it differs from the ratio of the totals.
     if compared is not None and "avg_ts" in row and (of_mean is None or abs(compared / of_mean - 1) > SAME_RATE):
-        evidence: dict[str, Json] = {"field": "avg_ts", **({} if of_mean is None else {"tokens_over_time": of_mean})}
-        doubts.append(Doubt(kind="mean_of_ratios", severity="info", evidence=evidence))
+        rate = {} if of_mean is None else {"tokens_over_time": of_mean}
+        doubts.append(doubt("mean_of_ratios", "info", field="avg_ts", **rate))
     flash: Json = row.any("flash_attn")
     if AUTO_COLUMNS in row and flash is True:
-        doubts.append(Doubt(kind="flash_attention_maybe_auto", severity="info", evidence={"flash_attn": True}))
+        doubts.append(doubt("flash_attention_maybe_auto", "info", flash_attn=True))
     result = foreign_result(
         point,
         metrics=metrics,

@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import LOADED_SCENARIOS, NOT_SUPPORTED, Doubt, Json, Point
+from benchmarking.core.records import LOADED_SCENARIOS, NOT_SUPPORTED, Doubt, Point
 from db.importers.support import mlperf_files
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile, NoResultsError, read_file, stored
@@ -237,13 +238,12 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
         column, factor = UNITS[units.strip().lower()]
         doubts: list[Doubt] = []
         if (errors := fields.integer("errors")) is not None and errors > 0:
-            doubts.append(Doubt(kind="checker_errors", severity="invalid", evidence={"errors": errors}))
+            doubts.append(doubt("checker_errors", "invalid", errors=errors))
         if _word(fields, "inferred") in ("1", "True", "true"):
-            doubts.append(Doubt(kind="inferred_scenario", severity="info", evidence={"inferred": True}))
+            doubts.append(doubt("inferred_scenario", "info", inferred=True))
         doubts += _batch_doubts(scenario)
         if column == SAMPLES and mlperf_files.counts_tokens(_word(fields, "Model") or "", _round(fields)):
-            evidence: dict[str, Json] = {"value": value, "stated_unit": units, "unit": "tokens/s"}
-            doubts.append(Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence))
+            doubts.append(doubt("mislabelled_throughput", "info", value=value, stated_unit=units, unit="tokens/s"))
             column = TOKENS
         if column is None:
             is_estimate = _round(fields) >= EARLY_STOPPING_SINCE

@@ -26,6 +26,7 @@ from dataclasses import field
 from statistics import median
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
@@ -298,7 +299,7 @@ def _number(file: ForeignFile, line: int, text: str) -> float:
 def _doubts(invocations: int) -> tuple[Doubt, ...]:
     if invocations < 2:
         return (BATCH_NOT_STATED,)
-    return BATCH_NOT_STATED, Doubt(kind="options_may_differ", severity="info", evidence={"invocations": invocations})
+    return BATCH_NOT_STATED, doubt("options_may_differ", "info", invocations=invocations)
 
 
 def _printed_parts(file: ForeignFile) -> list[list[tuple[int, str]]]:

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar, Severity
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Point, Scalar, Severity
 from db.importers.support.building import ForeignRun, Format, precision_of, shaped
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
@@ -91,8 +92,7 @@ def _run(
     share = rounded_to_ms / 2 / typical if typical else 1.0
     if typical is not None and share >= INEXACT:
         severity: Severity = "noisy" if share >= TOO_INEXACT else "info"
-        evidence: dict[str, Json] = {"latency_ms": typical, "rounded_to_ms": rounded_to_ms, "share": share}
-        doubts = (*doubts, Doubt(kind="rounded", severity=severity, evidence=evidence))
+        doubts = (*doubts, doubt("rounded", severity, latency_ms=typical, rounded_to_ms=rounded_to_ms, share=share))
     result = foreign_result(
         point,
         stated=metrics,
@@ -176,8 +176,7 @@ def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tup
     point, others = shaped(Point(batch_size=batch_size, concurrency=concurrency), shapes)
     if not shape or shape[0] == batch_size or not all(0 < size <= INT32_MAX for size in shape):
         return point, (), others
-    evidence: dict[str, Json] = {"batch_size": batch_size, "shape": list(shape)}
-    return point, (Doubt(kind="batch_size_differs", severity="noisy", evidence=evidence),), others
+    return point, (doubt("batch_size_differs", "noisy", batch_size=batch_size, shape=list(shape)),), others
 
 
 OPTIONS, SETUP, RESULTS = "cmd_options", "configuration_setup", "execution_results"

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import BYTES_PER_MIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Samples, Scalar
 from benchmarking.core.text import grouped
@@ -212,12 +213,12 @@ def _time_per_token(
     # The last token needs no inference, so one step fewer is plain decoding.
     if len(steps) == len(timed) and max(steps) + 1 < tokens and median_of(computed) < ROUNDING * median_of(stated):
         evidence |= {"tokens": tokens, "steps": int(median_of(steps))}
-        return computed, (Doubt(kind=STEPS, severity="info", evidence=evidence),)
+        return computed, (doubt(STEPS, "info", **evidence),)
     if batch_size == 1 or median_of(computed) < (1 + batch_size) / 2 * median_of(stated):
         return stated, ()  # within the half of the way to a division by the batch
     inferred = _times(unread, "second_infer_avg_latency")
-    doubt = Doubt(kind="divided_by_batch", severity="info", evidence={**evidence, "batch": batch_size})
-    return (inferred if len(inferred) == len(timed) else computed), (doubt,)
+    divided = doubt("divided_by_batch", "info", **evidence, batch=batch_size)
+    return (inferred if len(inferred) == len(timed) else computed), (divided,)
 
 
 STEPS = "several_tokens_a_step"

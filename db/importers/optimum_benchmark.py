@@ -13,8 +13,9 @@ from decimal import Decimal
 from statistics import fmean
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import Doubt, Point, Precision, Scalar
+from benchmarking.core.records import Point, Precision, Scalar
 from db.importers.support import optimum
 from db.importers.support.building import ForeignRun, Format, family_of, is_amd, precision_of
 from db.importers.support.files import ForeignFile
@@ -100,9 +101,9 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
     processes = launcher.count("nproc_per_node") if launcher is not None and "nproc_per_node" in launcher else None
     doubts = []
     if processes is not None and processes > 1:
-        doubts.append(Doubt(kind="processes_pooled", severity="info", evidence={"processes": processes}))
+        doubts.append(doubt("processes_pooled", "info", processes=processes))
     if setup["runtime"] in ("eager", "compiled") and setup["device_type"] in ("cuda", "rocm"):
-        doubts.append(Doubt(kind="device_clock", severity="info", evidence={"timer": "CUDA events"}))
+        doubts.append(doubt("device_clock", "info", timer="CUDA events"))
     task = setup["task"]
     inputs = scenario.section("input_shapes")
     generate = scenario.section("generate_kwargs")

@@ -18,8 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, NS_PER_MS, NS_PER_S
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Samples, Scalar
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format, precision_of, shaped, unnamed
 from db.importers.support.files import ForeignFile
@@ -55,7 +56,7 @@ from db.importers.support.serving import (
 
 TRTEXEC_COMMAND = re.compile(r"&&&& RUNNING TensorRT\.trtexec(?: \[TensorRT v(\d+)\])?.*? # (.*)$", re.MULTILINE)
 TRTEXEC_SUMMARY = "=== Performance summary ==="
-FAILED = Doubt(kind="command_failed", severity="invalid", evidence={"n": 1, "of": 1})
+FAILED = doubt("command_failed", "invalid", n=1, of=1)
 """Of a log with times that ends in FAILED."""
 SECTION = re.compile(r"\[I\] (Host Latency|GPU Compute|Enqueue Time)\s*$", re.MULTILINE)
 """Title of a section of TensorRT 7's log, whose statistics are one to a line."""

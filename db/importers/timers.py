@@ -22,9 +22,10 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, bytes_to_mb
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, to_json
+from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Samples, to_json
 from benchmarking.core.text import grouped
 from db.importers.support.building import (
     Arguments,
@@ -310,13 +311,12 @@ def _hyperfine_run(numbered: tuple[int, Fields]) -> ForeignRun:
     # A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work.
     codes = result.items("exit_codes")
     failed = [code for code in codes if code != 0]
-    evidence: dict[str, Json] = {"n": len(failed), "of": len(codes)}
     measured = foreign_result(
         arguments.point,
         samples=[block(0, in_ms(seconds))],
         metrics={**means, "process_peak_rss_mb": bytes_to_mb(median_of(memory)) if memory else None},
         stated=result.metrics(STATED),
-        doubts=[Doubt(kind="command_failed", severity="invalid", evidence=evidence)] if failed else [],
+        doubts=[doubt("command_failed", "invalid", n=len(failed), of=len(codes))] if failed else [],
     )
     return ForeignRun(
         key=f"{index} {command}",

@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Json, Point, Result, Samples
 from benchmarking.core.sample_statistics import tail_quantile
@@ -170,13 +171,13 @@ def _result(entry: Fields, metadata: Fields, config: Fields, facts: Fields) -> R
     memory = {"memory_device_global_peak_mb": max(peaks) * MB_PER_GIB} if peaks else {}
     found: list[Doubt] = []
     if not_stated := [name for name in ("precision", "device") if name not in facts]:
-        found.append(Doubt(kind="not_stated", severity="info", evidence={"fields": list(not_stated)}))
+        found.append(doubt("not_stated", "info", fields=list(not_stated)))
     if "result_id" not in facts and point.sequence_length and point.sequence_length > LONGEST_PROMPT:
-        evidence: dict[str, Json] = {"sequence_length": point.sequence_length, "prompt_tokens_about": LONGEST_PROMPT}
-        found.append(Doubt(kind="prompt_cut", severity="noisy", evidence=evidence))
+        sizes = {"sequence_length": point.sequence_length, "prompt_tokens_about": LONGEST_PROMPT}
+        found.append(doubt("prompt_cut", "noisy", **sizes))
     if not is_newest and "inter_token_latency" in measures:
         # Earlier versions divided by all tokens, including the first.
-        found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
+        found.append(doubt("token_divisor", "info", new_tokens=point.new_tokens))
     mean_ms = fmean(latencies)
     rates: dict[str, float] = {}
     if mean_ms > 0:
@@ -295,7 +296,7 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
     measures, gpu = scenario.section("measurements"), scenario.section("gpu_metrics")
     latency, first, each = (measures.section(name) for name in ("latency", *FIRST_TOKEN_TIMES))
     latencies, firsts, means = (in_ms(entry.numbers("measurements")) for entry in (latency, first, each))
-    divisor = Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens})
+    divisor = doubt("token_divisor", "info", new_tokens=point.new_tokens)
     mean_ms = fmean(latencies) if latencies else latency.unread_copy().scaled("mean", MS_PER_S)
     rates: dict[str, float | None] = {}
     if mean_ms is not None and mean_ms > 0:

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
-from benchmarking.core.doubts import validity
+from benchmarking.core.doubts import doubt, validity
 from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
@@ -280,7 +280,7 @@ class Format:
         device and processor. Raises FormatError for a run that cannot be stored."""
         found = _within_columns(file, found)
         ids, started_at = (self.name, file.sha256), found.started_at or file.modified_at
-        undated = Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
+        undated = doubt("undated", "info", file_modified_at=iso(file.modified_at))
         of_time = (*without_zone(found.stated_times),) if found.started_at else (undated,)
         results = tuple(
             _of_run(one, content_id(*ids, found.key, str(index)), iso(started_at), found.doubts, of_time)

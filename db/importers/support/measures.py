@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarking.core.doubts import KINDS, SEVERITIES, of_slow_calls, validity
+from benchmarking.core.doubts import KINDS, SEVERITIES, doubt, of_slow_calls, validity
 from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import LATENCY, MS_PER_S, OF_SINGLE_CALLS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.records import (
@@ -61,7 +61,7 @@ SAME_RATE = 0.02
 """Relative difference up to which a throughput is that of the mean call."""
 NEEDS_BOTH = "not_stated: it needs the median and the mean latency"
 OTHER_RATE = "not_stated: the throughput is not items over the mean latency"
-BATCH_NOT_STATED = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
+BATCH_NOT_STATED = doubt("batch_size_not_stated", "info", batch_size_stored=1)
 NO_STATISTICS = LaunchStatistics(values={}, pooled=frozenset(), scope=None)
 
 
@@ -159,17 +159,14 @@ def as_exported(result: Result, kinds: Iterable[object], stated: str | None) -> 
         return result
     known = {one.kind for one in result.doubts}
     new = [kind for kind in dict.fromkeys(one for one in kinds if isinstance(one, str)) if kind and kind not in known]
-    evidence: dict[str, Json] = {"source": "an export of benchhouse"}
-    doubts = [
-        *result.doubts,
-        *(Doubt(kind=kind, severity=KINDS[kind].severity, evidence=evidence) for kind in new if kind in KINDS),
-    ]
+    source = "an export of benchhouse"
+    doubts = [*result.doubts, *(doubt(kind, source=source) for kind in new if kind in KINDS)]
     worst = max((one.severity for one in doubts), key=SEVERITIES.index, default="info")
     severity: Severity = next((one for one in SEVERITIES if one == stated), "info")
     is_explained = SEVERITIES.index(worst) >= SEVERITIES.index(severity)
     severity = "info" if is_explained else severity
     others = [kind for kind in new if kind not in KINDS] or ([] if is_explained else ["stated_validity"])
-    doubts += [Doubt(kind=kind, severity=severity, evidence=evidence) for kind in others]
+    doubts += [doubt(kind, severity, source=source) for kind in others]
     return replace(result, doubts=tuple(doubts), validity=validity(doubts))
 
 
@@ -286,8 +283,7 @@ def negative_times(metric: str, values_ms: Sequence[float]) -> tuple[Doubt, ...]
     below = sum(value < 0 for value in values_ms)
     if not below:
         return ()
-    evidence: dict[str, Json] = {"metric": metric, "n": below, "of": len(values_ms), "min_ms": min(values_ms)}
-    return (Doubt(kind="negative_time", severity="invalid", evidence=evidence),)
+    return (doubt("negative_time", "invalid", metric=metric, n=below, of=len(values_ms), min_ms=min(values_ms)),)
 
 
 WORDS: Mapping[str, re.Pattern[str]] = {
@@ -350,7 +346,7 @@ def without_numbers(run: Run) -> Run:
 def with_reasons(run: Run, left_out: Sequence[LeftOut]) -> Run:
     """The run with the reasons for missing metrics, and with what was left out of the file while it was read."""
     sizes: dict[str, Json] = {one.place: one.problem for one in left_out if one.is_size}
-    of_sizes = (Doubt(kind="size_left_out", severity="noisy", evidence=sizes),) if sizes else ()
+    of_sizes = (doubt("size_left_out", "noisy", **sizes),) if sizes else ()
     results = list(run.results)
     for place, result in enumerate(results):
         if result.status != "ok":

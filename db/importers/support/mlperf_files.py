@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family
 from db.importers.support.files import ForeignFile, beside, called_like, stored
 from db.importers.support.reading import Fields, has_keys, shortened
 
@@ -368,10 +369,9 @@ def log_doubts(events: Fields) -> tuple[Doubt, ...]:
     found: list[Doubt] = []
     validity = events.text("result_validity")
     if validity is not None and validity.upper() != "VALID":
-        evidence: dict[str, Json] = {"result_validity": validity, "reason": events.any("result_invalid_reason")}
-        found.append(Doubt(kind="mlperf_invalid", severity="invalid", evidence=evidence))
+        found.append(doubt("mlperf_invalid", result_validity=validity, reason=events.any("result_invalid_reason")))
     if (errors := events.integer("num_errors")) is not None and errors > 0:
-        found.append(Doubt(kind="request_errors", severity="noisy", evidence={"errors": errors}))
+        found.append(doubt("request_errors", "noisy", errors=errors))
     return tuple(found)
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Point, Result, Samples
 from db.importers.support.files import ForeignFile, beside, stored
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.reading import Fields, csv_rows, has_keys, parsed_number, put_at, understood, yaml_object
@@ -344,10 +345,10 @@ def _doubts(targets: Mapping[str, Fields], times: Mapping[str, Times]) -> Iterat
         yield from negative_times(name, times[name].values if name in times else ())
     generate = targets["generate"].fields("throughput") if "generate" in targets else None
     if generate is not None and generate.text("unit") == "samples/s":
-        evidence: dict[str, Json] = {"value": generate.number("value"), "stated_unit": "samples/s", "unit": "tokens/s"}
-        yield Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence)
+        value = generate.number("value")
+        yield doubt("mislabelled_throughput", "info", value=value, stated_unit="samples/s", unit="tokens/s")
     if any("energy" in targets[name] for name in MAIN if name in targets):
-        yield Doubt(kind="estimated_energy", severity="info", evidence={"method": "codecarbon"})
+        yield doubt("estimated_energy", "info", method="codecarbon")
 
 
 MEDIAN_OF_PARTS = {"latency_median_ms": "not_stated: the report has the medians of prefill and decode"}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeGuard, TypeVar
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Doubt, Json, Scalar
@@ -659,7 +660,7 @@ def without_zone(stated: Iterable[str | None]) -> tuple[Doubt, ...]:
         except ValueError:
             has_zone = False
         if not has_zone:
-            return (Doubt(kind="time_zone_unknown", severity="info", evidence={"stated": text, "read_as": "UTC"}),)
+            return (doubt("time_zone_unknown", "info", stated=text, read_as="UTC"),)
     return ()
 
 

@@ -26,7 +26,7 @@ from benchmarking.core.load_doubts import (
     sent_per_s,
 )
 from benchmarking.core.metrics import LATENCY, MS_PER_S, SERVICE_TIMES
-from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Doubt, Json, Point, Requests, Result, Scalar
+from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Doubt, Point, Requests, Result, Scalar
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, percentile_intervals, quantile
 from benchmarking.core.untrusted.redaction import without_secrets
 from db.importers.support.measures import foreign_result, latency_metrics
@@ -54,8 +54,8 @@ def token_columns(first: str, each: str, median: str = "median") -> Columns:
 
 
 OUTPUT_REQUESTED = "output_tokens_requested"
-UNLIMITED = Doubt(kind="concurrency_unlimited", severity="info", evidence={"concurrency_stored": 1})
-NOT_STATED = Doubt(kind="concurrency_not_stated", severity="info", evidence={"concurrency_stored": 1})
+UNLIMITED = doubt("concurrency_unlimited", "info", concurrency_stored=1)
+NOT_STATED = doubt("concurrency_not_stated", "info", concurrency_stored=1)
 
 
 def load_result(
@@ -185,21 +185,18 @@ def _of_numbers(result: Result) -> Iterator[Doubt]:
     metrics = result.metrics
     peak, mean = metrics.get("max_output_tokens_per_sec"), metrics.get("throughput_tokens_per_sec")
     if peak is not None and mean is not None and peak < ROUNDING * mean:
-        evidence: dict[str, Json] = {"peak_tokens_per_sec": peak, "mean_tokens_per_sec": mean}
-        yield Doubt(kind="peak_below_mean", severity="noisy", evidence=evidence)
+        yield doubt("peak_below_mean", "noisy", peak_tokens_per_sec=peak, mean_tokens_per_sec=mean)
     counted, again = (metrics.get(name) for name in ("total_output_tokens", "total_output_tokens_retokenized"))
     if counted is not None and again is not None and abs(counted - again) > MAX_MISCOUNTED * max(counted, again):
         # No text at all is a text that the client did not collect, such as reasoning.
-        evidence = {"total_output_tokens": counted, "retokenized": again}
-        yield Doubt(kind="tokens_miscounted", severity="invalid" if again else "noisy", evidence=evidence)
+        counts = {"total_output_tokens": counted, "retokenized": again}
+        yield doubt("tokens_miscounted", "invalid" if again else "noisy", **counts)
     first, each = (metrics.get(name) for name in ("time_to_first_token_ms", "time_per_output_token_ms"))
     if each and not first and result.missing.get("time_to_first_token_ms") == FIRST_NOT_SEEN:
-        evidence = {"time_per_output_token_ms": each, "time_to_first_token_ms": 0}
-        yield Doubt(kind="first_token_not_counted", severity="noisy", evidence=evidence)
+        yield doubt("first_token_not_counted", "noisy", time_per_output_token_ms=each, time_to_first_token_ms=0)
     least, most = (metrics.get(name) for name in ("latency_median_ms", "latency_p99_ms"))
     if least is not None and most is not None and least > most / ROUNDING:
-        evidence = {"latency_median_ms": least, "latency_p99_ms": most}
-        yield Doubt(kind="percentiles_disordered", severity="noisy", evidence=evidence)
+        yield doubt("percentiles_disordered", "noisy", latency_median_ms=least, latency_p99_ms=most)
 
 
 FIRST_NOT_SEEN = "left_out: 0 in the file, although tokens followed: not streamed, or the first ones were not counted"
@@ -232,8 +229,7 @@ def _of_statistics(
         return doubts
     least = completed * (1 - by_chance) * (1 - 1 / max(requests, 1))  # n have n - 1 gaps
     if 0 < rate < least * ROUNDING:
-        evidence: dict[str, Json] = {"request_rate": rate, "completed_per_sec": completed}
-        doubts.append(Doubt(kind="rate_exceeded", severity="noisy", evidence=evidence))
+        doubts.append(doubt("rate_exceeded", "noisy", request_rate=rate, completed_per_sec=completed))
     if result.point.concurrency > 1:
         # A limit of requests in flight may have kept the client from its rate: then it completed far fewer requests
         # than one that sends at the rate and waits for its last answer.
@@ -441,8 +437,8 @@ def engine_name(tool: str | None) -> str:
 
 def engine_not_stated(backend: str | None) -> tuple[Doubt, ...]:
     """A doubt about a file that only names the client's request function: it sends requests to any server."""
-    evidence: dict[str, Json] = {"backend": backend, "meaning": "the client's request function, not the server"}
-    return (Doubt(kind="engine_not_stated", severity="info", evidence=evidence),)
+    meaning = "the client's request function, not the server"
+    return (doubt("engine_not_stated", "info", backend=backend, meaning=meaning),)
 
 
 def server_host(target: Any) -> str | None:
