@@ -11,6 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from types import UnionType
 from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from benchmarking.core.doubts import doubt
@@ -137,20 +138,13 @@ class Fields:
 
     def text(self, name: str) -> str | None:
         """A text, unchanged; it may be empty."""
-        value = self._take(name)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            self.leave_out(name, f"expected text, found {shortened(value)}")
-            return None
-        return str(without_surrogates(value))
+        value = self._of_kind(name, self._take(name), str, "text")
+        return None if value is None else str(without_surrogates(value))
 
     def number(self, name: str, *, low: float = -math.inf) -> float | None:
         """A finite number, not below `low`."""
         value = self._take(name)
-        if value is None:
-            return None
-        number = self._number(value, low)
+        number = None if value is None else self._number(value, low)
         if isinstance(number, str):
             self.leave_out(name, number)
             return None
@@ -226,11 +220,8 @@ class Fields:
 
     def column(self, name: str, *, low: float = -math.inf) -> Sequence[float | None] | None:
         """Like `numbers`, with None in the place of a value that is left out."""
-        values = self._take(name)
+        values = self._of_kind(name, self._take(name), list | array, "a list of numbers")
         if values is None:
-            return None
-        if not isinstance(values, list | array):
-            self.leave_out(name, f"expected a list of numbers, found {shortened(values)}")
             return None
         if isinstance(values, array):
             import numpy as np
@@ -252,17 +243,11 @@ class Fields:
 
     def items(self, name: str) -> list[Any]:
         """A list of anything, unchanged; empty if absent."""
-        value = self.any(name)
-        if value is not None and not isinstance(value, list):
-            self.leave_out(name, f"expected a list, found {shortened(value)}")
-        return value if isinstance(value, list) else []
+        return self._of_kind(name, self.any(name), list, "a list") or []
 
     def each(self, name: str) -> Sequence[Any]:
         """A list of anything, whose values the caller checks; empty if absent."""
-        value = self._take(name)
-        if value is not None and not isinstance(value, list | array):
-            self.leave_out(name, f"expected a list, found {shortened(value)}")
-            return ()
+        value = self._of_kind(name, self._take(name), list | array, "a list")
         return () if value is None else value
 
     def whole_column(self, name: str) -> list[int | None]:
@@ -283,11 +268,8 @@ class Fields:
 
     def fields(self, name: str) -> Fields | None:
         """An object. Its unread fields stay in the rest, under its name."""
-        value = self._values.get(name)
+        value = self._of_kind(name, self._values.get(name), dict, "an object")
         if value is None:
-            return None
-        if not isinstance(value, dict):
-            self.leave_out(name, f"expected an object, found {shortened(value)}")
             return None
         nested = self._object(value, self.place(name))
         self._read[name] = nested.rest
@@ -301,11 +283,8 @@ class Fields:
     def objects(self, name: str) -> tuple[Fields, ...] | None:
         """A list of objects. Their unread fields stay in the rest, under its name, as a list. Other values in the list
         are left out."""
-        values = self._values.get(name)
+        values = self._of_kind(name, self._values.get(name), list, "a list of objects")
         if values is None:
-            return None
-        if not isinstance(values, list):
-            self.leave_out(name, f"expected a list of objects, found {shortened(values)}")
             return None
         nested = []
         for index, value in enumerate(values):
@@ -406,6 +385,13 @@ class Fields:
         self._read[name] = lambda: None
         value = self._values.get(name)
         return None if self._numbers_are_text and value == "" else value
+
+    def _of_kind(self, name: str, value: Any, kind: type | UnionType, words: str) -> Any:
+        """The field's value, if it is of the kind; another one is left out."""
+        if value is None or isinstance(value, kind):
+            return value
+        self.leave_out(name, f"expected {words}, found {shortened(value)}")
+        return None
 
     def _time(
         self, name: str, value: Entry | None, read: Callable[[Entry], datetime], notation: str
