@@ -32,7 +32,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.storage_paths import is_lake
+from benchmarking.core.storage_paths import HEAD_BYTES, is_duckdb, is_lake
 from benchmarking.core.temporary import held_folder, temporary_name
 
 if TYPE_CHECKING:
@@ -77,9 +77,6 @@ TEMP_LIMIT = re.compile(r"\d{1,9}(?:\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 
 MEMORY = ":memory:"
 """The path of a database in memory."""
-
-MAGIC, MAGIC_OFFSET = b"DUCK", 8
-"""The bytes after the first checksum of a DuckDB file."""
 
 LOG_ENDINGS = (".wal", ".wal.checkpoint", ".wal.recovery")
 """Files that DuckDB keeps next to a database: its log, commits during a checkpoint, and the two being joined."""
@@ -200,8 +197,8 @@ def check_database_file(path: str) -> None:
     if not os.path.isfile(path):
         raise StorageError(f"{path}: not a regular file: choose another path")
     with suppress(OSError), open(path, "rb") as opened:  # DuckDB reports unreadable files
-        head = opened.read(MAGIC_OFFSET + len(MAGIC))
-        if head and not head.endswith(MAGIC):
+        head = opened.read(HEAD_BYTES)
+        if head and not is_duckdb(head):
             raise FormatError(f"{path}: not a DuckDB database: choose another path")
 
 

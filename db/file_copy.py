@@ -19,7 +19,6 @@ import hashlib
 import os
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,7 +27,7 @@ from pathlib import Path
 
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import StorageError, storage_errors
-from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.temporary import SHARED, temporary_folder
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
@@ -59,8 +58,6 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # again and again, most of the time went into trying, and chance decided who gave up. Here they wait for an
 # operating-system lock, which costs nothing and ends with its process. It is an aid only: where it cannot be had,
 # DuckDB's decides.
-BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - its owner is checked
-"""On POSIX not $TMPDIR, which may differ between the processes."""
 POLL_S = 0.05
 
 State = tuple[bytes, tuple[tuple[int, int] | None, ...]]
@@ -303,7 +300,7 @@ def turn(path: str | Path, limit_s: float) -> Iterator[float]:
 
 def _lock_file(path: str | Path) -> Path | None:
     """The file of the lock, in a folder of this user; None if there can be no such folder."""
-    folder = BASE / f"benchhouse-turns-{os.getuid() if os.name == 'posix' else 0}"
+    folder = SHARED / f"benchhouse-turns-{os.getuid() if os.name == 'posix' else 0}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = os.stat(folder, follow_symlinks=False)

@@ -35,6 +35,7 @@ from benchmarking.core.records import (
     Run,
     Samples,
     canonical_hash,
+    json_text,
     to_json,
 )
 from benchmarking.core.run_file import LargeSamples
@@ -137,11 +138,6 @@ def run_rows(
             row for result in run.results for requests in result.requests for row in _request_rows(result, requests)
         ],
     }
-
-
-def json_text(value: Any) -> str:
-    """The value as canonical JSON: equal values give equal text, which can be grouped."""
-    return json.dumps(to_json(value), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _runtime_mode(run: Run) -> str:

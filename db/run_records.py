@@ -42,6 +42,7 @@ from benchmarking.core.records import (
     Samples,
     Workload,
     from_json,
+    json_text,
 )
 from benchmarking.core.text import grouped
 from db.rows import (
@@ -57,7 +58,6 @@ from db.rows import (
     Columns,
     Row,
     hardware_row,
-    json_text,
     quality_rows,
     record_columns,
     series_id,

@@ -68,10 +68,14 @@ def dumps(record: Any) -> str:
     return text if text.isascii() else SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def json_text(value: Any) -> str:
+    """The value as canonical JSON (sorted keys, no spaces): equal values give equal text, which can be grouped."""
+    return json.dumps(to_json(value), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def canonical_hash(value: Any) -> str:
-    """SHA-256 (hex) of the value's canonical JSON: sorted keys, no spaces, UTF-8."""
-    text = json.dumps(to_json(value), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    """SHA-256 (hex) of the value's canonical JSON in UTF-8."""
+    return hashlib.sha256(json_text(value).encode()).hexdigest()
 
 
 @cache

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -28,12 +27,11 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import Owner, uuid7
 from benchmarking.core.records import Count, Device, Number, Status
 from benchmarking.core.tables import Column
+from benchmarking.core.temporary import SHARED
 from benchmarking.core.text import counted, duration, number, visible
 from benchmarking.core.untrusted.input_files import parse_json
 
 FOLDER_VARIABLE = "BENCHHOUSE_LIVE_DIR"
-BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - its owner is checked
-"""On POSIX not $TMPDIR, which may differ between the command and its watcher."""
 OTHER_FOLDER = f"choose another folder with {FOLDER_VARIABLE}"
 FORMAT, VERSION = "benchhouse-live", 1
 SUFFIX = ".live.json"
@@ -234,7 +232,7 @@ def usable_folder(*, create: bool) -> Path | None:
     """The folder of this user's statuses; None where it is missing. Raises StorageError for a link, and for a folder
     that others can write to."""
     named = os.path.expanduser(os.environ.get(FOLDER_VARIABLE, ""))
-    folder = Path(named) if named else BASE / f"benchhouse-live-{os.geteuid() if os.name == 'posix' else 'files'}"
+    folder = Path(named) if named else SHARED / f"benchhouse-live-{os.geteuid() if os.name == 'posix' else 'files'}"
     try:
         if create:
             with suppress(FileExistsError):

@@ -95,7 +95,13 @@ def without_place(database: str) -> str:
 
 
 MAGIC, MAGIC_AT = b"DUCK", 8
-"""What a DuckDB file contains, and the byte where."""
+"""What a DuckDB file contains after its first checksum, and the byte where."""
+HEAD_BYTES = MAGIC_AT + len(MAGIC)
+
+
+def is_duckdb(head: bytes) -> bool:
+    """Whether a file that begins with these bytes (at least HEAD_BYTES) is one of DuckDB."""
+    return head[MAGIC_AT:HEAD_BYTES] == MAGIC
 
 
 def own_run_files(source: str, database: str, *, is_imported: bool = False) -> list[Path]:
@@ -157,10 +163,10 @@ def check_database(database: str) -> None:
         if not os.access(path, os.W_OK):
             raise StorageError(f"cannot write to {path}: no permission: choose another path")
         with path.open("rb") as file:
-            head = file.read(MAGIC_AT + len(MAGIC))
+            head = file.read(HEAD_BYTES)
     except FileNotFoundError:
         return
     except OSError as error:
         raise StorageError(f"cannot use {path}: {error.strerror}: choose another path") from error
-    if head[MAGIC_AT:] != MAGIC:
+    if not is_duckdb(head):
         raise FormatError(f"{path}: not a DuckDB database: choose another path")

@@ -24,6 +24,9 @@ from benchmarking.core.provenance import uuid7
 if sys.platform != "win32":
     import fcntl
 
+SHARED = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - its users check what is there
+"""The parent of folders that processes share. On POSIX not $TMPDIR, which may differ between a machine's users, jobs
+and processes."""
 UUID7 = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 FOLDER = re.compile(rf"(?:\.|benchhouse-).+\.{UUID7}\.new")
 """Name of a temporary folder."""

@@ -169,7 +169,7 @@ def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
         table = Table(
             headings=tuple(column.name for column in answer.columns),
             rows=tuple(tuple(map(readable, row)) for row in rows),
-            numbers=tuple(index for index, column in enumerate(answer.columns) if _is_number(column)),
+            numbers=tuple(index for index, column in enumerate(answer.columns) if is_numeric(column)),
         )
         print(table_text(table, page), file=out)
         _remark(out, len(rows), more)
@@ -198,7 +198,7 @@ def write_vertical(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
 
 def write_markdown(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     """A Markdown table with all rows."""
-    right = [index for index, column in enumerate(answer.columns) if _is_number(column)]
+    right = [index for index, column in enumerate(answer.columns) if is_numeric(column)]
     rows = [[readable(value) for value in row] for row in answer.rows]
     print(text.markdown_table([column.name for column in answer.columns], rows, right=right), file=out)
 
@@ -287,7 +287,7 @@ def fitting_columns(slots: Sequence[Filled], room: int | None) -> list[tuple[Fil
 def _slot(column: Column, values: Sequence[object]) -> Filled:
     cells = (visible(column.name), *map(readable, values))
     widths = [text_width(cell) for cell in cells]
-    is_number = _is_number(column)
+    is_number = is_numeric(column)
     least = max(widths[1:], default=1) if is_number else min(max(widths), NARROW)
     # A number keeps all digits, text at least 12 characters.
     return Filled(
@@ -313,5 +313,6 @@ def _remark(out: TextIO, shown: int, more: bool) -> None:
         print("no rows", file=out)
 
 
-def _is_number(column: Column) -> bool:
+def is_numeric(column: Column) -> bool:
+    """Whether the values of the column are numbers."""
     return column.type in NUMBERS or column.type.startswith(REALS)

@@ -17,8 +17,9 @@ import pytest
 
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import dumps
+from benchmarking.core.storage_paths import MAGIC, MAGIC_AT
 from db import file_copy
-from db.connection import FILE_FORMAT, MAGIC, MAGIC_OFFSET, WRITER, connect
+from db.connection import FILE_FORMAT, WRITER, connect
 from db.upkeep.merging import merge
 from db.upkeep.verify import verify
 from db.warehouse import READER_WAIT_S, OutdatedError, Warehouse
@@ -159,7 +160,7 @@ def test_the_log_of_a_file_behind_a_link_is_next_to_the_file(path: Path, tmp_pat
         assert counts(other)["runs"] == 2
 
 
-HEADER = bytes(MAGIC_OFFSET) + MAGIC
+HEADER = bytes(MAGIC_AT) + MAGIC
 """Start of a DuckDB file."""
 
 

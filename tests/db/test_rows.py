@@ -8,8 +8,8 @@ import pytest
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError
-from benchmarking.core.records import Doubt, LaunchLoad, Point, Preparation, Result, Samples
-from db.rows import json_text, run_rows, utc
+from benchmarking.core.records import Doubt, LaunchLoad, Point, Preparation, Result, Samples, json_text
+from db.rows import run_rows, utc
 from db.warehouse import Warehouse
 
 NOW = datetime(2026, 5, 1)

@@ -16,7 +16,6 @@ import re
 import stat
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,12 +27,11 @@ from benchmarking.core.errors import LockedError, StorageError, storage_errors
 from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.records import Device, Doubt
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
+from benchmarking.core.temporary import SHARED as BASE
 from benchmarking.core.text import duration, time_text, visible
 from benchmarking.devices.support.handles import parts
 
 FOLDER_VARIABLE = "BENCHHOUSE_LOCK_DIR"
-BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - follows no link there
-"""On POSIX not $TMPDIR, which may differ between the users and jobs of a machine."""
 UNUSABLE_WAIT_S = 30.0
 """Maximum time in seconds to wait for a lock that this user may not open: its creator may be about to share it."""
 POLL_S = 0.2

@@ -31,6 +31,7 @@ from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError, StorageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now
+from benchmarking.core.storage_paths import is_duckdb
 from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.input_files import (
     MAX_DEPTH,
@@ -274,8 +275,6 @@ def floats(values: Numbers) -> array[float]:
 
 
 PACKAGE = "db.importers"
-DUCKDB_MAGIC = (8, b"DUCK")
-"""Offset and bytes that identify a DuckDB file."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """First bytes of text written by Windows PowerShell."""
 SHOWN_KEYS = 8
@@ -341,8 +340,7 @@ class ForeignFile:
 
     @cached_property
     def is_duckdb(self) -> bool:
-        offset, magic = DUCKDB_MAGIC
-        return self.content[offset : offset + len(magic)] == magic
+        return is_duckdb(self.content)
 
     @cached_property
     def text(self) -> str | None:
@@ -541,8 +539,7 @@ def read_file(path: Path) -> ForeignFile:
             head = opened.read(4096)
             opened.seek(0)
             # Only the first block of a DuckDB file, which may have any size.
-            offset, magic = DUCKDB_MAGIC
-            if head[offset : offset + len(magic)] == magic:
+            if is_duckdb(head):
                 content, digest = head, hashlib.file_digest(opened, "sha256").hexdigest()
             else:
                 content = read_unpacked(opened, path, MAX_SIZE_BYTES)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from db.query import answers
-from db.query.answers import LINES
+from db.query.answers import LINES, is_numeric
 from db.query.questions import AnswerLimit, Column, answering, answering_in_parquet
 from db.values import plain, readable
 from visualize.drawing.figure import Block, Element, Figure, Line, Mark, Note, Panel
@@ -35,8 +35,6 @@ MOST = AnswerLimit(rows=MOST_ROWS + 1, bytes=64_000_000)
 MOST_BARS = 40
 LONGEST_CELL = 300
 LINES_A_PART = 1000
-NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
-REAL = ("FLOAT", "DOUBLE", "DECIMAL")
 EXAMPLES = {
     "Fastest setup of each model at batch 1": (
         "SELECT model_id, arg_min(concat_ws(' ', device_name, runtime, precision), latency_median_ms) AS setup,\n"
@@ -125,14 +123,10 @@ def _grid(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Grid:
         return Cell(text=shown, tone="muted" if value is None else "")
 
     return Grid(
-        headings=tuple(Heading(text=column.name, is_number=_is_number(column)) for column in columns),
+        headings=tuple(Heading(text=column.name, is_number=is_numeric(column)) for column in columns),
         rows=tuple(tuple(map(cell, row)) for row in rows),
         caption="The answer",
     )
-
-
-def _is_number(column: Column) -> bool:
-    return column.type in NUMERIC or column.type.startswith(REAL)
 
 
 def _is_time(column: Column) -> bool:
@@ -151,11 +145,11 @@ def _number(value: Any) -> float | None:
 def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart | None:
     """The first numeric column against the first column: a line over times or numbers, else bars. If names in the first
     column repeat, bars are named by all columns before the numeric one. None if bars would still share a name."""
-    y = next((place for place, one in enumerate(columns) if place > 0 and _is_number(one)), None)
+    y = next((place for place, one in enumerate(columns) if place > 0 and is_numeric(one)), None)
     if y is None or not len(rows) >= 2:
         return None
     x = columns[0]
-    is_line = _is_time(x) or _is_number(x)
+    is_line = _is_time(x) or is_numeric(x)
     over = [0] if is_line or len({row[0] for row in rows}) == len(rows) else list(range(y))
     placed: list[tuple[tuple[Any, ...], float, float]] = []
     for row in rows:
