@@ -99,7 +99,6 @@ NO_AUDIO = f"{NOT_APPLICABLE}: no audio, or none that the file counts"
 SERVE_DEFINITIONS = {
     "latency": "e2el: from sending a request to its last byte, of the requests that succeeded",
     "time_to_first_token_ms": "median ttft: from the start of a request to the first output that was streamed",
-    "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
     "itl": "every gap between chunks of the stream, of all requests together; a chunk need not be one token",
     "std": "standard deviations are of the population",
     **CLIENT_DEFINITIONS,
@@ -155,7 +154,6 @@ RANDOM, CHATS = ("random", "image"), "sharegpt"
 SGLANG_DEFINITIONS = {
     "latency": "e2e_latency: from sending a request to the last piece of its stream, of the requests that succeeded",
     "time_to_first_token_ms": "median ttft: from the start of a request to the first piece of its stream with text",
-    "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
     "itl": "gap between two pieces of the stream over the tokens of the later one, once for each of them",
     "std": "standard deviations are of the population",
     **CLIENT_DEFINITIONS,

@@ -149,7 +149,6 @@ BACK = 60
 DEFINITIONS = {
     "latency": "e2el: from sending a request to its last byte; offline a call of generate for the whole batch",
     "time_to_first_token_ms": "median ttft: from the start of a request to the first output that was streamed",
-    "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
     "itl": "vLLM: every gap between chunks of the stream; SGLang: the gap over the tokens of the later piece",
     **CLIENT_DEFINITIONS,
     "total_tokens_per_sec": "tokens of prompts and answers over that duration",

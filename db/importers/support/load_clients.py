@@ -61,6 +61,7 @@ CLIENT_NUMBERS = {
 """Field -> metric; a metric without a column has the meaning of the field."""
 OUTPUT_RATES = ("throughput_tokens_per_sec", "max_output_tokens_per_sec")
 CLIENT_DEFINITIONS = {
+    "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
     "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
     "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
 }
