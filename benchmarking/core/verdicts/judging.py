@@ -21,8 +21,10 @@ Values are compared as logarithms, so a change is a ratio. Two cases get a verdi
     p                   two-sided, of t = mean / SE. Each look at the data before adding rounds halves the level: p and
                         the interval's error are doubled per earlier look
     q                   Benjamini-Hochberg, over all differences judged together
-    detectable          the smallest change that would be found with a probability of 80 %:
-                        (t(1 - 0.004 / 2, df) + t(0.8, df)) SE, and at least 2 %
+    detectable          the smallest change at one of n judged points that would be found with a probability of about
+                        80 %: the noncentral t's at p = 0.004 / n, or what the order of the rounds takes to prove it
+                        (`launches`), times SE; at least t(0.8, df) SE above 2 %, and above the largest difference that
+                        counts as none: what few rounds cannot prove, or the history's sessions differ by
 
 Both have the resolution of the clock added to SE: values that are all equal are known to half a step, not exactly.
 
@@ -58,7 +60,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from math import exp, hypot, log
-from statistics import fmean, geometric_mean, median
+from statistics import NormalDist, fmean, geometric_mean, median
 from typing import Any, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
@@ -68,7 +70,14 @@ from benchmarking.core.records import Result
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
 from benchmarking.core.student_t import cumulative, quantile
 from benchmarking.core.text import counted
-from benchmarking.core.verdicts.launches import MIN_ROUNDS, ROUNDS_TO_PROVE, rounds_words, why_not_proven
+from benchmarking.core.verdicts.launches import (
+    MIN_ROUNDS,
+    ROUNDS_TO_PROVE,
+    errors_to_prove,
+    least_proof,
+    rounds_words,
+    why_not_proven,
+)
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement, Scope, change_word
 
 MIN_SESSIONS = 5
@@ -226,6 +235,7 @@ MAX_Q = 0.004
 """Keeps the false positive rate of equal sides at 0.6 %, even with several looks and non-normal noise."""
 CONFIDENCE = 0.95
 POWER = 0.8
+NORMAL_POWER = NormalDist().inv_cdf(POWER)
 CLOCK_UNITS = ("ms", "s")
 """Units of values that a clock measured, as the time of an item is, which a rate of calls states; others, such as
 memory, may be exact."""
@@ -318,13 +328,17 @@ class Pair:
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
     """Judge all pairs as one comparison, with the false discovery rate controlled over all of them."""
-    judgements = [_judgement(pair, metric) for pair in pairs]
-    p_values = [judgement.p_value for judgement in judgements if judgement.p_value is not None]
+    estimates = [_estimate(pair, metric) for pair in pairs]
+    p_values = [one.p_value for one, _, _ in estimates if one.p_value is not None]
     q_values = iter(false_discovery_rates(p_values))
-    return tuple(
-        one if one.p_value is None else _with_verdict(replace(one, q_value=next(q_values)), pair, metric)
-        for one, pair in zip(judgements, pairs, strict=True)
-    )
+    judged = []
+    for (one, error, degrees), pair in zip(estimates, pairs, strict=True):
+        if one.p_value is not None:
+            detectable = math.expm1(_detectable(pair, error, degrees, len(p_values)))
+            one = replace(one, q_value=next(q_values), detectable=detectable if math.isfinite(detectable) else None)
+            one = _with_verdict(one, pair, metric, error, len(p_values))
+        judged.append(one)
+    return tuple(judged)
 
 
 def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
@@ -342,16 +356,18 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     return q_values
 
 
-def _judgement(pair: Pair, metric: Metric) -> Judgement:
-    """The change and, if it can be judged, its interval; without the final verdict."""
+def _estimate(pair: Pair, metric: Metric) -> tuple[Judgement, float, float]:
+    """The change and, if it can be judged, its interval, without the verdict; the standard error of its logarithm, and
+    its degrees of freedom (both 0 without an interval)."""
     if pair.why_not_comparable is not None:
-        return Judgement(verdict="not judged", reason=f"not comparable: {pair.why_not_comparable}")
+        return Judgement(verdict="not judged", reason=f"not comparable: {pair.why_not_comparable}"), 0, 0
     sides = ([one for one, _ in pair.rounds], [other for _, other in pair.rounds])
     is_in_turns = len(pair.rounds) >= MIN_ROUNDS
     if not is_in_turns:
         sides = ([session.value for session in pair.before], [session.value for session in pair.after])
     if not all(sides) or min(*sides[0], *sides[1]) <= 0:
-        return Judgement(verdict="not judged", reason="not comparable: a value is not positive, so there is no ratio")
+        reason = "not comparable: a value is not positive, so there is no ratio"
+        return Judgement(verdict="not judged", reason=reason), 0, 0
     before, after = ([math.log(value) for value in side] for side in sides)
     change = math.expm1(fmean(after) - fmean(before))
     unjudged = Judgement(
@@ -363,7 +379,7 @@ def _judgement(pair: Pair, metric: Metric) -> Judgement:
         difference, error, degrees = fmean(differences), math.sqrt(_variance(differences) / count), count - 1.0
         scope: Scope = "in turns"
     elif (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
-        return replace(unjudged, reason=obstacle)
+        return replace(unjudged, reason=obstacle), 0, 0
     else:
         difference, scope = fmean(after) - fmean(before), "between sessions"
         error, degrees = _session_error(pair, pair.scatter)
@@ -374,18 +390,61 @@ def _judgement(pair: Pair, metric: Metric) -> Judgement:
         error = math.hypot(error, math.sqrt(math.fsum(step**2 / 12 for step in steps)))
     if error == 0:  # without any variation the change is exact
         p_value = 1.0 if difference == 0 else 0.0
-        return replace(unjudged, low=change, high=change, detectable=MIN_CHANGE, p_value=p_value, scope=scope)
+        return replace(unjudged, low=change, high=change, p_value=p_value, scope=scope), error, degrees
     halved = 2 ** (pair.looks - 1) if is_in_turns else 1
     half = quantile(1 - (1 - CONFIDENCE) / 2 / halved, degrees) * error
-    reach = quantile(1 - MAX_Q / 2 / halved, degrees) + quantile(POWER, degrees)
-    return replace(
+    estimate = replace(
         unjudged,
         low=math.expm1(difference - half),
         high=math.expm1(difference + half),
-        detectable=max(MIN_CHANGE, math.expm1(reach * error)),
         p_value=min(1.0, 2 * halved * cumulative(-abs(difference) / error, degrees)),
         scope=scope,
     )
+    return estimate, error, degrees
+
+
+def _detectable(pair: Pair, error: float, degrees: float, judged: int) -> float:
+    """The smallest difference, of logarithms, that would be found with a probability of 80 % among `judged` ones;
+    infinity where none would."""
+    rounds, least = len(pair.rounds), math.log1p(MIN_CHANGE)
+    is_in_turns = rounds >= MIN_ROUNDS
+    halved = 2 ** (pair.looks - 1) if is_in_turns else 1
+    if is_in_turns:
+        alpha, ratio = least_proof(rounds, pair.looks, pair.is_first)
+        least = max(least, math.log(ratio))
+    else:
+        alpha, least = None, max(least, _usual_difference(pair))
+    if error == 0:
+        return least
+    # The noncentral t, with the normal approximation of the error's own error: with few degrees, the smallest p of many
+    # points depends on it most.
+    critical, power = quantile(1 - MAX_Q / 2 / halved / judged, degrees), quantile(POWER, degrees)
+    errors = critical * (1 - 1 / (4 * degrees)) + NORMAL_POWER * math.sqrt(1 + critical**2 / (2 * degrees))
+    if alpha is not None:
+        errors = max(errors, errors_to_prove(rounds, alpha, POWER))
+    return max(errors * error, least + power * error)
+
+
+def _usual_difference(pair: Pair) -> float:
+    """The difference, of logarithms, that the history's sessions leave to sides of so many sessions."""
+    usual = max((scatter.usual_difference for scatter in pair.scatter or ()), default=0.0)
+    return usual * math.sqrt((1 / len(pair.before) + 1 / len(pair.after)) / 2)
+
+
+def _rounds_to_decide(pair: Pair, change: float, error: float, judged: int) -> int | None:
+    """The number of rounds, from one look more, that would decide with a probability of about 80 % if they vary as
+    these: between equivalent and a change of this size. None if it takes more than `MOST_ROUNDS`."""
+    rounds, difference, least = len(pair.rounds), abs(math.log1p(change)), math.log1p(MIN_CHANGE)
+    for count in range(max(rounds + 1, ROUNDS_TO_PROVE), MOST_ROUNDS + 1):
+        later = replace(pair, rounds=pair.rounds[:1] * count, is_first=(), looks=pair.looks + 1)
+        own = error * math.sqrt(rounds / count)
+        half = quantile(1 - (1 - CONFIDENCE) / 2 / 2**pair.looks, count - 1) * own
+        may_move = quantile(POWER, rounds - 1) * error * math.sqrt(1 - rounds / count)
+        if difference + may_move + half <= least:
+            return count
+        if difference - may_move >= _detectable(later, own, count - 1, judged):
+            return count
+    return None
 
 
 def _why_not_judged(pair: Pair) -> str | None:
@@ -460,7 +519,8 @@ def _variance(values: Sequence[float]) -> float:
     return math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1)
 
 
-def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement:
+def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric, error: float, judged: int) -> Judgement:
+    """The judgement with its verdict among `judged` ones, or the reason why there is none."""
     assert judgement.change is not None
     assert judgement.low is not None
     assert judgement.high is not None
@@ -472,9 +532,7 @@ def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement
             differences = [math.log(other / one) for one, other in pair.rounds]
             obstacle = why_not_proven(differences, pair.looks, pair.is_first)
         else:
-            assert pair.scatter is not None
-            usual = max(scatter.usual_difference for scatter in pair.scatter)
-            usual *= math.sqrt((1 / len(pair.before) + 1 / len(pair.after)) / 2)
+            usual = _usual_difference(pair)
             if abs(math.log1p(judgement.change)) <= usual:
                 up_to = f"{math.expm1(usual):.1%}"
                 obstacle = f"by the sessions of the history, a difference of up to {up_to} may be no change"
@@ -486,14 +544,15 @@ def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement
         return replace(judgement, verdict="equivalent", is_decided=True)
     elif judgement.q_value <= MAX_Q:
         obstacle = SMALL
+    elif is_in_turns:
+        includes_none = (
+            judgement.low <= 0 <= judgement.high
+        )  # else it has too few values for the certainty of a verdict
+        what = WIDE if includes_none else f"{rounds} rounds are too few to be sure of the difference"
+        needed = _rounds_to_decide(pair, judgement.change, error, judged)
+        obstacle = what if needed is None else f"{what}: {rounds_words(needed, 'about ')}"
     elif judgement.low <= 0 <= judgement.high:
-        half = math.log((1 + judgement.high) / (1 + judgement.low)) / 2
-        needed = max(ROUNDS_TO_PROVE, math.ceil(rounds * (half / math.log1p(MIN_CHANGE)) ** 2))
-        is_in_reach = is_in_turns and rounds < needed <= MOST_ROUNDS
-        obstacle = f"{WIDE}: {rounds_words(needed, 'about ')}" if is_in_reach else WIDE
-    elif is_in_turns:  # it excludes no change, with too few values for the certainty of a verdict
-        more = rounds_words(ROUNDS_TO_PROVE if rounds < ROUNDS_TO_PROVE else 2 * rounds)
-        obstacle = f"{rounds} rounds are too few to be sure of the difference: {more}"
+        obstacle = WIDE
     else:
         obstacle = f"the sessions of the history vary too much, or are too few, to be sure of the difference: {AB_HINT}"
     return replace(judgement, reason=obstacle)

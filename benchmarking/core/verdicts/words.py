@@ -66,7 +66,7 @@ class Judgement:
     """Ends of the 95 % interval of the change; None without one."""
     high: float | None = None
     detectable: float | None = None
-    """The smallest change that would be found with a probability of 80 %."""
+    """The smallest change at one point that would be found with a probability of about 80 %."""
     p_value: float | None = None
     q_value: float | None = None
     scope: Scope | None = None

@@ -201,7 +201,7 @@ def _notes(comparison: Comparison) -> list[str]:
     if any(scopes):
         lines.append(
             f"a change has q <= {MAX_Q:g} (Benjamini-Hochberg, over this comparison) and is at least {MIN_CHANGE:.0%}; "
-            "detectable: the smallest change that would be found with a probability of 80%"
+            "detectable: the smallest change at one point that would be found with a probability of about 80%"
         )
     without = [finding for finding in findings if finding.judgement.change is None]
     if 0 < len(without) < len(findings):
