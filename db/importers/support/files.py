@@ -53,6 +53,9 @@ START = re.compile(r"\s*[\[{]")
 BETWEEN = re.compile(r"[\s,]*")
 MAX_CHARACTERS = 32_000_000
 """Maximum length of a text that is searched: longer ones are files of raw samples, which no log contains."""
+FIRST_LINES = 8
+"""Lines that are parsed first as one document; then twice as many, so that joined files take a time like their length.
+"""
 MAX_REPAIRS = 100
 """Maximum lines that are taken out of documents of a text."""
 MAX_WORK = 300_000_000
@@ -90,14 +93,16 @@ def find_documents(text: str) -> Documents:
         return Documents()
     search = _Search(lines=list(enumerate(text.split("\n"), 1)))
     values: list[Any] = []
-    at = 0
+    at = column = 0
     while at < len(search.lines):
-        value, following = search.document(at) if START.match(search.lines[at][1]) else (None, at + 1)
+        number, line = search.lines[at]
+        start = START.match(line, column)
+        value, following, end = search.document(at, start.end() - 1) if start else (None, at + 1, 0)
         if value is None:
-            search.skip(search.lines[at])
+            search.skip((number, line[column:]))
         else:
             values.append(without_surrogates(value))
-        at = following
+        at, column = following, end
     return Documents(values=tuple(values), skipped=tuple(sorted(search.skipped, key=itemgetter(0))) if values else ())
 
 
@@ -108,42 +113,46 @@ class _Search:
         self.decoder = json.JSONDecoder(parse_int=whole_or_infinity, parse_constant=float)
         self.repairs, self.work = MAX_REPAIRS, MAX_WORK
 
-    def skip(self, line: Line, text: str | None = None) -> None:
-        if words := (line[1] if text is None else text).strip():
+    def skip(self, line: Line) -> None:
+        if words := line[1].strip():
             self.skipped.append((line[0], words))
 
-    def document(self, at: int) -> tuple[Any, int]:
-        """The document that begins at the line, or None, and the place of the line after it."""
-        text = self.lines[at][1].lstrip()
+    def document(self, at: int, column: int) -> tuple[Any, int, int]:
+        """The document that begins there, or None, and the place after it, a line and a column: files that were joined
+        have the next document in the same line."""
+        text = self.lines[at][1]
         try:
-            value, end = self.decoder.raw_decode(text)
+            value, end = self.decoder.raw_decode(text, column)
         except json.JSONDecodeError as error:
             is_open = error.pos >= len(text.rstrip())
-            return self._repaired(at) if is_open else (None, at + 1)
+            return self._repaired(at, column) if is_open else (None, at + 1, 0)
         except RecursionError:
-            return None, at + 1
-        if not _is_document(value):
-            return None, at + 1
-        self.skip(self.lines[at], text[end:])
-        return value, at + 1
+            return None, at + 1, 0
+        return (value, at, end) if _is_document(value) else (None, at + 1, 0)
 
-    def _repaired(self, at: int) -> tuple[Any, int]:
+    def _repaired(self, at: int, column: int) -> tuple[Any, int, int]:
         """Like `document`, for one of several lines; lines that are not JSON are taken out."""
-        rest, taken = self.lines[at:], list[Line]()
+        number, first = self.lines[at]
+        following = at + FIRST_LINES
+        rest, taken = [(number, first[column:]), *self.lines[at + 1 : following]], list[Line]()
         while self.work > 0:
             text = "\n".join(line for _, line in rest)
             self.work -= len(text)
-            begin = len(text) - len(text.lstrip())
             try:
-                value, end = self.decoder.raw_decode(text, begin)
+                value, end = self.decoder.raw_decode(text)
             except json.JSONDecodeError as error:
                 place = error.lineno - 1
-                if place == 0 or self.repairs <= 0:
-                    break
-                if error.pos >= len(text.rstrip()):
-                    return self._cut_off(at, text[begin:])
-                self.repairs -= 1
-                taken.append(rest.pop(place))
+                if error.pos < len(text.rstrip()):
+                    if place == 0 or self.repairs <= 0:
+                        break
+                    self.repairs -= 1
+                    taken.append(rest.pop(place))
+                elif following < len(self.lines):
+                    more = following + following - at
+                    rest += self.lines[following:more]
+                    following = more
+                else:
+                    return self._cut_off(at, text, rest, taken)
                 continue
             except RecursionError:
                 break
@@ -153,14 +162,13 @@ class _Search:
             own = [line for line in taken if line[0] < rest[used][0]]
             for line in own:
                 self.skip(line)
-            self.skip(rest[used], text[end : text.find("\n", end) if "\n" in text[end:] else len(text)])
-            return value, at + used + 1 + len(own)
-        return None, at + 1
+            return value, at + used + len(own), end - text.rfind("\n", 0, end) - 1
+        return None, at + 1, 0
 
-    def _cut_off(self, at: int, text: str) -> tuple[Any, int]:
+    def _cut_off(self, at: int, text: str, rest: list[Line], taken: list[Line]) -> tuple[Any, int, int]:
         """The whole elements of a list that the text ends in."""
         if not text.startswith("["):
-            return None, at + 1
+            return None, at + 1, 0
         found: list[Any] = []
         place = 1
         try:
@@ -170,10 +178,10 @@ class _Search:
                 found.append(value)
         except (json.JSONDecodeError, RecursionError):
             if not _is_document(found):
-                return None, at + 1
-        for line in self.lines[at + text.count("\n", 0, place) :]:
+                return None, at + 1, 0
+        for line in taken + rest[text.count("\n", 0, place) :]:
             self.skip(line)
-        return found, len(self.lines)
+        return found, len(self.lines), 0
 
 
 def _is_document(value: Any) -> bool:
@@ -630,6 +638,13 @@ def importers_for(file: ForeignFile, format_name: str | None = None) -> tuple[Fo
             "unknown format: a DuckDB file without the four tables of older files; to add a warehouse, use "
             "benchhouse merge"
         )
+    if not found and len(file.json_lines) > 1:
+        first = replace(file, content=json.dumps(file.json_lines[0]).encode())
+        if of_one := recognising(first):
+            count, names = len(file.json_lines), " or ".join(one.name for one in of_one)
+            file.refuse(
+                f"{count} joined documents, the first of {names}, which has one in a file: import each by itself"
+            )
     if not found:
         file.refuse(file.json_problem or f"unknown format: {file.description} (--list-formats lists the known ones)")
     if len(found) > 1 and (file.is_json or file.json_lines):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from db.importers import llama_bench, vllm_printed
-from db.importers.support.files import read_file
+from db.importers.support.files import find_documents, read_file
 from db.importers.support.reading import csv_rows, shortened
 
 SEARCHED = {
@@ -67,6 +67,13 @@ def test_the_flags_between_two_results_take_a_time_in_proportion_to_their_number
     start_s = time.process_time()
     assert len(list(vllm_printed.read(file))) == 1
     assert time.process_time() - start_s < 5
+
+
+@pytest.mark.parametrize("joined", ['{"a": 1}', '{"a": 1}[', '{\n"a": 1}', '[{\n"a": 1}]'])
+def test_joined_documents_take_a_time_in_proportion_to_their_number(joined: str) -> None:
+    start_s = time.process_time()
+    assert len(find_documents(joined * 30_000).values) >= 1
+    assert time.process_time() - start_s < 8
 
 
 def test_quotes_of_an_insert_take_a_time_in_proportion_to_their_number() -> None:

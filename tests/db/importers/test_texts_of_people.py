@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from db.importers.support.files import ForeignFile, recognising
+from benchmarking.core.errors import FormatError
+from db.importers.support.files import ForeignFile, importers_for, recognising
 from db.importers.support.importing import GivenValues, import_files
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
@@ -69,6 +71,28 @@ def test_a_printed_rate_that_rises_is_that_of_its_own_result():
     assert first.cell.runtime_mode["ramp_up"] == "linear from 1 to 10 requests/s"
     assert "varying_rate" in [doubt.kind for doubt in first.results[0].doubts]
     assert "ramp_up" not in second.cell.runtime_mode
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("seam", ["", " ", "\n"])
+def test_files_that_were_joined_are_all_read(indent, seam):
+    documents = [{"load": number, "values": list(range(200))} for number in range(3)]
+    texts = [json.dumps(one, indent=indent) for one in documents]
+    file = ForeignFile(
+        path=Path("all.json"), content=f"{seam.join(texts)} x\n".encode(), sha256="a", modified_at=datetime(2026, 1, 2)
+    )
+    assert (file.json, file.json_lines) == (None, tuple(documents))
+    assert [one.problem for one in file.noise] == ["not JSON, or cut off: 'x'"]
+    lists = seam.join(f"[{text}]" for text in texts)
+    assert replace(file, content=f"{lists}\n[{texts[0]}, {{".encode()).json == [*documents, documents[0]]
+
+
+def test_joined_files_of_a_tool_that_has_one_document_in_a_file_are_refused_by_its_name():
+    content = (FIXTURES / "imports" / "hyperfine" / "failing.json").read_text().strip()
+    with pytest.raises(FormatError, match="2 joined documents, the first of hyperfine, which has one in a file"):
+        importers_for(
+            ForeignFile(path=Path("a"), content=(content * 2).encode(), sha256="a", modified_at=datetime(2026, 1, 2))
+        )
 
 
 def test_a_program_that_reads_such_logs_is_none():
