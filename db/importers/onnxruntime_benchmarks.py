@@ -121,7 +121,7 @@ OF_PROVIDER = {
 }
 """Execution provider -> the kind of its device."""
 THREADS = re.compile(r"Setting (intra|inter)_op_num_threads to ([1-9]\d{0,5})")
-MODEL_PATH = re.compile(r"(?:([^/\\]+)[/\\])?([^/\\]+)\.(?:onnx|ort)\b")
+MODEL_PATH = re.compile(r"(?<![^/\\])(?:([^/\\]+)[/\\])?([^/\\]+)\.(?:onnx|ort)\b")
 MAX_HEAD = 200
 """Lines by which a file is recognized."""
 FIRST_LABELS = ("Session creation time cost", "Total inference time cost", "Total time cost")
