@@ -20,6 +20,8 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Page, data_stream, guarded_streams
 from db.warehouse import Warehouse
 
+pytestmark = pytest.mark.forked_children
+
 HOSTILE = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x9b2J\x85\u202eevil\u2066\u2028\x7f\r[red]x[/red]"
 """Colours, the title of the window, a bell, C1 controls, changes of direction, line ends, and markup of rich."""
 STEERS = ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -22,6 +22,8 @@ from tests.documents.rows import AS, NO, ONE, ROWS, Row
 from tests.helpers.paths import ROOT
 from visualize import visualize_benchmarks
 
+pytestmark = pytest.mark.forked_children
+
 ARGUMENTS = {"run": "m", "profile": "m", "compare-runtimes": "m", "export-model": "m", "script": "s.py"}
 """What a command needs besides a flag."""
 CHARTS = tuple(row.check.split()[1] for row in ROWS if row.check.startswith("chart "))

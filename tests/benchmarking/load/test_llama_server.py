@@ -16,6 +16,8 @@ from benchmarking.commands import load_server
 from db.warehouse import Warehouse
 from tests.helpers.llama_server import VOCABULARY, llama_server, write_model
 
+pytestmark = pytest.mark.forked_children
+
 REQUESTS, TOKENS, WORDS = 12, 6, 8
 TEXT = ("thequickbrownfoxjumpsoverthelazydog" * 4)[:128]
 """One window in the model's tokens, which are letters."""

@@ -27,6 +27,8 @@ from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
+pytestmark = pytest.mark.forked_children
+
 IMPORTS = FIXTURES / "imports"
 LOAD = IMPORTS / "vllm_bench_serve/server_of_vllm.json"
 OTHER = IMPORTS / "vllm_bench_serve/over_saturated.json"

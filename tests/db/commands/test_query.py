@@ -11,6 +11,8 @@ import pytest
 
 from benchmarking.cli import main
 
+pytestmark = pytest.mark.forked_children
+
 LATE = "SELECT CASE WHEN range = 15_000 THEN error('too late') ELSE range END AS x FROM range(20_000)"
 """Fails after its first rows."""
 

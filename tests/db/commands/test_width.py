@@ -12,6 +12,8 @@ from benchmarking.cli import main
 from benchmarking.core.records import Doubt
 from db.warehouse import Warehouse
 
+pytestmark = pytest.mark.forked_children
+
 MODEL = "mistralai/Mixtral-8x7B-Instruct-v0.1"
 DEVICE = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
 RUNTIMES = ("eager", "onnxruntime")

@@ -11,6 +11,8 @@ import pytest
 from benchmarking import batch_benchmark, run_hardware_benchmark
 from benchmarking.sweep.show.report import scaling_text, scalings
 
+pytestmark = pytest.mark.forked_children
+
 COMMON = ["--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick", "--weights", "random"]
 
 

@@ -16,6 +16,8 @@ from benchmarking.workloads.support import engine_folder
 from benchmarking.workloads.support.engine_file import check_unchanged
 from benchmarking.workloads.support.resolve import resolve
 
+pytestmark = pytest.mark.forked_children
+
 onnx = pytest.importorskip("onnx")
 
 CONFIG: dict[str, Any] = {
