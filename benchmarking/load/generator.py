@@ -48,13 +48,17 @@ WARM_UP = "warm-up"
 DATA, EVENT_NAME, COMMENT, END = b"data:", b"event:", b":", b"[DONE]"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """A stream may begin with it."""
-BROKEN_OFF = ("abort", "error")
-"""Reasons for finishing of a response that the server gave up: vLLM's and SGLang's words, and those of gateways."""
+BROKEN_OFF = ("abort", "error", "timeout", "cancel", "insufficient_system_resource")
+"""Beginnings of reasons for finishing of a response that the server gave up: the words of vLLM and SGLang, of
+TensorRT-LLM (`timeout`, `cancelled`), and of gateways."""
 Count = Callable[[str], int]
 """The number of tokens of a text."""
 HOPELESS = 100
 """Requests that a closed loop sends while every one fails. It has no schedule, so that a server which refuses at once
 would be sent as many as it can refuse."""
+TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
+"""Fields of a chat's delta with output: of OpenAI, and of the servers of reasoning models. Mistral's content is a list
+of parts."""
 ROLES = ("user", "assistant")
 """The alternating roles of a chat."""
 
@@ -224,7 +228,7 @@ class _Reply:
             self.sent.tokens_in = _whole(usage.get("prompt_tokens"))
             self.sent.tokens_out = _whole(usage.get("completion_tokens"))
             self.sent.cached_tokens = _whole(details.get("cached_tokens") if isinstance(details, dict) else None)
-        # The output in an event of either endpoint, including reasoning and tool calls, None if there is
+        # The output in an event of either endpoint, including reasoning, refusals and tool calls, None if there is
         # none; and whether the event states the reason for finishing.
         choices = event.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -232,10 +236,10 @@ class _Reply:
         else:
             choice = choices[0]
             delta, found, reason = choice.get("delta"), choice.get("text"), choice.get("finish_reason")
-            if reason in BROKEN_OFF:
+            if isinstance(reason, str) and reason.lower().startswith(BROKEN_OFF):
                 raise RequestError("server_error", f"the server ended the response with the reason {reason}")
             if isinstance(delta, dict):
-                pieces = [delta.get(name) for name in ("content", "reasoning_content", "reasoning")]
+                pieces = [_text(delta.get(name)) for name in TEXTS]
                 found = next(
                     (piece for piece in pieces if piece), next((piece for piece in pieces if piece is not None), None)
                 )
@@ -243,7 +247,7 @@ class _Reply:
                     found = _tool_call(delta) or found
                 if found == "" and delta.get("role") is not None:
                     found = None  # the event that starts a message
-            text, is_finished = found if isinstance(found, str) else None, isinstance(reason, str) and reason != ""
+            text, is_finished = _text(found), isinstance(reason, str) and reason != ""
         if is_finished and self._finished_s is None:
             self._finished_s = now_s
         # An empty piece after the first output is a token that decodes to nothing, such as half a character. Empty
@@ -470,10 +474,20 @@ def _body(target: Target, planned: PlannedRequest, history: Sequence[str]) -> di
     }
 
 
+def _text(found: Any, depth: int = 2) -> str | None:
+    """A piece of output: a text, or the texts of its parts, which may be parts of a part; None if it has none."""
+    if not isinstance(found, list) or not depth:
+        return found if isinstance(found, str) else None
+    parts = [_text(part.get("text", part.get("thinking")), depth - 1) for part in found if isinstance(part, dict)]
+    texts = [part for part in parts if part is not None]
+    return "".join(texts) if texts else None
+
+
 def _tool_call(delta: Mapping[str, Any]) -> str | None:
-    """The name and arguments in a piece of a tool call."""
+    """The name and arguments in a piece of a tool call, also of the older form of one."""
     calls = delta.get("tool_calls")
     functions = [call.get("function") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    functions.append(delta.get("function_call"))
     pieces = [
         function.get(name) for function in functions if isinstance(function, dict) for name in ("name", "arguments")
     ]

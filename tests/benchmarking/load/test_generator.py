@@ -277,6 +277,30 @@ def test_a_stream_without_done_ends_at_its_reason_for_finishing():
     assert Series.of(finished).latency == pytest.approx([170.0] * 3, rel=0.01)
 
 
+LAST = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
+        {"content": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]},
+        {"content": [{"type": "reference"}, {"type": "thinking", "thinking": "hm"}]},
+        {"content": None, "refusal": "hm"},
+        {"role": "assistant", "function_call": {"name": "h", "arguments": "m"}},
+    ],
+)
+def test_output_in_parts_refusals_and_older_function_calls_are_tokens(delta):
+    found = answered(*[{"choices": [{"delta": delta}]}] * 3, LAST)
+    assert (len(found.tokens_s), found.least_tokens, found.text) == (3, 3, "hm" * 3)
+
+
+def test_parts_without_a_text_are_no_output():
+    for content in ([], ["hm"], [{"type": "image"}], [{"text": [{"text": [{"text": "too deep"}]}]}]):
+        with pytest.raises(RequestError, match="without any output"):
+            answered({"choices": [{"delta": {"content": content}}]}, LAST)
+
+
 def test_empty_pieces_after_the_first_are_tokens_and_tool_calls_are_output():
     def of(*events):
         sent = Sent(0.0)
@@ -408,7 +432,7 @@ def test_an_error_within_a_stream_fails_the_request_however_a_server_tells_it(to
     assert raised.value.kind == "server_error"
 
 
-@pytest.mark.parametrize("reason", ["abort", "error"])
+@pytest.mark.parametrize("reason", ["abort", "error", "timeout", "cancelled", "canceled", "Error: out of blocks"])
 def test_a_response_that_the_server_gave_up_failed(reason):
     with pytest.raises(RequestError, match=reason) as raised:
         answered({"choices": [{"text": "a"}]}, {"choices": [{"text": "", "finish_reason": reason}]})
