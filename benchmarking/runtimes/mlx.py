@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -176,12 +177,9 @@ class MlxModel(common.EngineModel):
         self.settings = settings
         self.model = _load(folder, settings.lora)
         self.draft = None if draft is None else _load(draft, None)
-        arrays = [array for _, array in tree_flatten(self.model.parameters())]
-        by_type: dict[str, int] = {}
-        for array in arrays:
-            name = str(array.dtype).removeprefix("mlx.core.")
-            by_type[name] = by_type.get(name, 0) + int(array.size)
-        self.weights_bytes: int | None = sum(int(array.nbytes) for array in arrays)
+        arrays = dict(tree_flatten(self.model.parameters()))
+        bits = {name: int(module.bits) for name, module in self.model.named_modules() if hasattr(module, "bits")}
+        self.weights_bytes: int | None = sum(int(array.nbytes) for array in arrays.values())
         files = weight_files(folder)
         is_plain = settings.quantization is None and settings.lora is None
         self.parameter_count: int | None = sum(map(value_count, files)) if is_plain else None
@@ -191,7 +189,7 @@ class MlxModel(common.EngineModel):
                 "device": str(self.stream.device),
                 "has_metal": bool(mlx.core.metal.is_available()),
             },
-            "parameters_by_dtype": dict[str, Json](sorted(by_type.items())),
+            "parameters_by_dtype": dict[str, Json](values_by_type(arrays, bits)),
             "model_size_bytes": sum(file.stat().st_size for file in files),
             "kv_cache_type": settings.kv_cache_type or "model",
         }
@@ -206,6 +204,19 @@ class MlxModel(common.EngineModel):
 
         self.model = self.draft = None
         mlx.core.clear_cache()
+
+
+def values_by_type(arrays: Mapping[str, Any], bits: Mapping[str, int]) -> dict[str, int]:
+    """Number of weight values by type, from a model's arrays and the bits of its quantized modules, whose words hold
+    several values and have scales and biases that are no weights."""
+    counts: Counter[str] = Counter()
+    for name, array in arrays.items():
+        module, _, role = name.rpartition(".")
+        if module not in bits or role not in ("weight", "scales", "biases"):
+            counts[str(array.dtype).removeprefix("mlx.core.")] += int(array.size)
+        elif role == "weight":
+            counts[f"int{bits[module]}"] += int(array.nbytes) * 8 // bits[module]
+    return dict(sorted(counts.items()))
 
 
 def _load(folder: Path, adapter: Path | None) -> Any:

@@ -19,8 +19,10 @@ from benchmarking.graphs.ort_graphs import ensure_fused, ensure_next_token, find
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 from benchmarking.runtimes.support.torch.torch_settings import AT_THE_END, TOKEN_SYNC
 from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.graph_contents import ACTIVATIONS, FLOAT, INT8
 
-QUANTIZATIONS: Mapping[Precision, str] = {"int8": "dynamic", "int4": "weight-only"}
+DYNAMIC, WEIGHT_ONLY = "dynamic", "weight-only"
+QUANTIZATIONS: Mapping[Precision, str] = {"int8": DYNAMIC, "int4": WEIGHT_ONLY}
 """Quantization of the graphs at a precision: weights and, during the call, activations; or weights only."""
 CACHE = Option(name="cache", help="key-value cache for text generation", values=("dynamic",))
 """The graphs' states grow by one token per step; there is no other cache."""
@@ -104,6 +106,8 @@ class OnnxRuntime(shared.OrtRuntime):
                 why_not = "a captured graph has fixed addresses in device memory: use --io-mode device"
             if why_not is not None:
                 raise UsageError(f"cuda_graph 'on': {why_not}")
+        if workload.source == "file" and (activations := workload.config.get(ACTIVATIONS)) is not None:
+            mode[ACTIVATIONS] = INT8 if activations == INT8 and provider.name == shared.CPU else FLOAT
         defaults = {option.name: option.values[0] for option in (FUSION, CUDA_GRAPH)}
         return {name: value for name, value in mode.items() if defaults.get(name) != value}
 
@@ -118,6 +122,9 @@ class OnnxRuntime(shared.OrtRuntime):
         if is_fused(mode) and precision not in FUSED_PRECISIONS:
             raise UsageError(f"fusion 'transformers': fused graphs are float32 or float16, not {precision}")
         method = QUANTIZATIONS.get(precision)
+        if method is not None and ACTIVATIONS in mode:  # a given file's own
+            method = DYNAMIC if mode[ACTIVATIONS] == INT8 else WEIGHT_ONLY
+        mode = {name: value for name, value in mode.items() if name != ACTIVATIONS}
         requested = mode.get("quantization", method)
         if requested != method:
             expected = f"uses {method} quantization" if method else "is not quantized: use int8 or int4"
@@ -167,6 +174,7 @@ class OnnxRuntime(shared.OrtRuntime):
             num_threads=shared.num_threads(cell),
             plugin_devices=() if provider.entries is None else provider.entries(cell.device),
             is_replayed=is_replayed(cell.runtime_mode),
+            quantizes_activations=cell.runtime_mode.get("quantization") == DYNAMIC,
         )
 
         def locate(point: Point) -> GraphSource:

@@ -17,7 +17,6 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,8 @@ from benchmarking.runtimes.support.engines.computed import Computed
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
 from benchmarking.runtimes.support.engines.weight_files import checkpoint
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
+from benchmarking.workloads.support.engine_folder import counted_weights
+from benchmarking.workloads.support.graph_contents import ACTIVATIONS, INT8
 from benchmarking.workloads.support.weights import weight_files
 
 PACKAGES, BELOW = ("onnxruntime-genai", "onnxruntime-genai-cuda"), ("onnxruntime", "onnxruntime-gpu")
@@ -76,8 +77,8 @@ PROVIDER = replace(shared.PROVIDER, is_filled_in=False)
 QUANTIZED: Mapping[str, Precision] = {"int8": "int8", "int4": "int4"}
 """Weights of matrix products in blocks with one scale each, as chosen by the builder."""
 GRAPH, CONFIG, WEIGHTS = "model.onnx", "genai_config.json", "weights.json"
-DERIVED = frozenset({"cos_cache", "sin_cache"})
-"""Rotation tables that the builder computes; they are not weights."""
+BUILD_VERSION = 2
+"""Incremented when `WEIGHTS` holds other values of the same graph, so that older builds are no longer found."""
 DRAFT_TOKENS = 4
 """Default of --draft-tokens, which is the engine's."""
 OUTPUT_TABLES = ("lm_head.weight", "model.embed_tokens.weight")
@@ -149,8 +150,10 @@ class OnnxRuntimeGenai(GenerativeEngine):
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
-        provider_on(device, mode)
-        return mode
+        # The builder's graphs for the CPU have it, a user's graph may.
+        activations = workload.config.get(ACTIVATIONS) if workload.source == "file" else INT8
+        is_quantizing = provider_on(device, mode) == CPU and activations == INT8
+        return {**mode, common.ACTIVATIONS: INT8} if is_quantizing else mode
 
     def why_not_here(self, device: Device) -> str | None:
         whys = [why_not_provider(provider) for provider in _providers(device).values()]
@@ -163,6 +166,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
         parts: dict[str, Json] = {
             **model_parts(workload),
             "type": kind,
+            "build_version": BUILD_VERSION,
             **({"provider": provider.name} if provider.name else {}),
             "source": source.digest,
             "versions": {"onnxruntime-genai": _version(PACKAGES), "onnx-ir": version_of("onnx-ir")},
@@ -184,7 +188,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
                 assert isinstance(config, dict)
                 config["model"] |= {"eos_token_id": shortest_row(Path(whole)), "pad_token_id": NO_PADDING}
                 (folder / CONFIG).write_text(json.dumps(config), encoding="utf-8")
-            weights = weights_of(folder / GRAPH)
+            weights = counted_weights(onnx.load(str(folder / GRAPH), load_external_data=False).graph)
             (folder / WEIGHTS).write_text(json.dumps(weights), encoding="utf-8")
             return {**facts, "type": kind, "weights_bytes": weights["bytes"]}
 
@@ -265,19 +269,6 @@ def shortest_row(source: Path) -> int:
     raise UnsupportedError(f"onnxruntime-genai: the model has no output table; expected {' or '.join(OUTPUT_TABLES)}")
 
 
-def weights_of(graph: Path) -> dict[str, Any]:
-    """Size of a graph's initializers: `bytes`, and number of `values` by type. Reads no weights."""
-    values: dict[str, int] = {}
-    size = 0
-    for tensor in onnx.load(str(graph), load_external_data=False).graph.initializer:
-        if tensor.name in DERIVED:
-            continue
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        values[dtype.name] = values.get(dtype.name, 0) + prod(tensor.dims)
-        size += prod(tensor.dims) * dtype.itemsize
-    return {"bytes": size, "values": values}
-
-
 class GenaiModel(common.EngineModel):
     """A graph written by the builder."""
 
@@ -316,6 +307,7 @@ class GenaiModel(common.EngineModel):
             "engine": ", ".join(f"{names[0]} {_version(names)}" for names in (PACKAGES, BELOW)),
             "engine_system": {"device": str(self.model.device_type), "model_type": str(self.model.type)},
             "num_threads": settings.threads,
+            "activations": settings.activations,
             "parameters_by_dtype": weights["values"],
             "model_size_bytes": weights["file_bytes"],
         }

@@ -3,9 +3,10 @@ Intel's GPUs and NPUs.
 
 It reads GGUF files of three kinds of models, with float16 or quantized weights, and users' folders of OpenVINO files
 with a tokenizer. A call is `generate` for one row with a streamer, which the pipeline calls for each token. On a CPU,
-products are computed in float32, since bfloat16, the default on newer CPUs, is not the requested precision; on a GPU,
-in float16. The pipeline's prefix cache is turned off: by default it would serve the whole prompt to every call but the
-first. On an NPU the shapes are fixed beforehand, by the longest point.
+float products are computed in float32, since bfloat16, the default on newer CPUs, is not the requested precision; on a
+GPU, in float16. With quantized weights, a CPU with 8-bit dot products multiplies 8-bit activations, as OpenVINO does by
+default: the setting `activations` says so. The pipeline's prefix cache is turned off: by default it would serve the
+whole prompt to every call but the first. On an NPU the shapes are fixed beforehand, by the longest point.
 
 The pipeline does not return what it compiled, but prints it: that is read back.
 
@@ -107,10 +108,14 @@ class OpenVinoGenai(GenerativeEngine):
         return f"{workload.model_id} has scaled positions, which OpenVINO GenAI does not read from a GGUF file"
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        from benchmarking.runtimes.support.openvino.compile import leaves_activations
+
         mode = super().mode(device, workload, options)
         if device_name(device).startswith(NPU) and common.KV_CACHE_TYPE.name in mode:
             raise UnsupportedError("--kv-cache-type: OpenVINO GenAI chooses the type itself on an NPU: omit the option")
-        return mode
+        if device_name(device) != CPU or leaves_activations(CPU):
+            return mode
+        return {**mode, common.ACTIVATIONS: "int8"}
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         name = common.EngineSettings.of(cell).quantization or FLOAT_TYPES[cell.precision]
@@ -170,6 +175,7 @@ class GenaiModel(common.EngineModel):
         except RuntimeError as error:
             raise BenchhouseError(f"OpenVINO GenAI cannot load {file}: {last_line(error)}") from error
         compiled = read_back(log.text, unit)
+        group = compiled.get(ACTIVATION_GROUP, properties.get(ACTIVATION_GROUP))
         core = import_openvino().Core()
         system = {name.lower(): core.get_property(unit, name) for name in ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE")}
         capabilities: list[Json] = [*sorted(map(str, core.get_property(unit, "OPTIMIZATION_CAPABILITIES")))]
@@ -180,6 +186,8 @@ class GenaiModel(common.EngineModel):
             "quantized_type": weights.type,
             "kv_cache_type": compiled.get(CACHE_TYPE, properties.get(CACHE_TYPE)),
             "compute_type": compiled.get(PRECISION, properties.get(PRECISION)),
+            "activations": settings.activations,
+            "dynamic_quantization_group_size": None if group is None else int(group),
             "num_threads": properties.get(THREADS),
             "model_size_bytes": weights.file_bytes,
         }
@@ -192,7 +200,7 @@ class GenaiModel(common.EngineModel):
 
 
 DEVICES, PRECISION, CACHE_TYPE = "EXECUTION_DEVICES", "INFERENCE_PRECISION_HINT", "KV_CACHE_PRECISION"
-THREADS = "INFERENCE_NUM_THREADS"
+THREADS, ACTIVATION_GROUP = "INFERENCE_NUM_THREADS", "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 """OpenVINO's names of properties."""
 
 
@@ -213,6 +221,10 @@ def pipeline_properties(
         PRECISION: COMPUTE_TYPE if unit.startswith(CPU) else GPU_COMPUTE_TYPE,
         CACHE_TYPE: settings.kv_cache_type or CACHE_TYPES[0],
     }
+    if settings.activations is not None:  # a user's file may say otherwise
+        from benchmarking.runtimes.support.openvino.compile import GROUP_SIZES
+
+        properties[ACTIVATION_GROUP] = GROUP_SIZES["dynamic"]
     if settings.threads is not None and unit.startswith(CPU):
         properties[THREADS] = settings.threads
     return properties

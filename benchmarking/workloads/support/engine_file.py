@@ -53,13 +53,15 @@ class Ct2Stored:
     weights_bytes: int
     """Bytes of all variables with dimensions, including scales."""
     values_by_type: Mapping[str, int]
-    """Number of values in variables with two or more dimensions, by type."""
-    parameter_count: int
-    """Number of values in variables with dimensions, without the scales of quantized ones."""
+    """Number of values in variables with dimensions, by type, without the scales of quantized ones."""
     vocabulary_size: int
     """Rows of the embedding table."""
     positions: int | None
     """Rows of the position table; None for a model without one."""
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(self.values_by_type.values())
 
 
 def vocabulary_of(folder: Path) -> list[str]:
@@ -114,8 +116,8 @@ class _Reader(HeaderReader):
             if shape:
                 arrays[name] = shape, TYPES[number], size
         by_type: dict[str, int] = {}
-        for shape, kind, _ in arrays.values():
-            if len(shape) > 1:
+        for name, (shape, kind, _) in arrays.items():
+            if not name.endswith("_scale"):
                 by_type[kind] = by_type.get(kind, 0) + prod(shape)
         tables = {name: shape[0] for name, (shape, _, _) in arrays.items() if len(shape) > 1}
         if not tables:
@@ -124,7 +126,6 @@ class _Reader(HeaderReader):
             spec=spec,
             weights_bytes=sum(size for _, _, size in arrays.values()),
             values_by_type=by_type,
-            parameter_count=sum(prod(shape) for name, (shape, _, _) in arrays.items() if not name.endswith("_scale")),
             vocabulary_size=next((rows for name, rows in tables.items() if "embeddings" in name), 0),
             positions=next((rows for name, rows in tables.items() if "position_encodings" in name), None),
         )

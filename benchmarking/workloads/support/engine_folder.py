@@ -25,7 +25,7 @@ from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files
 from benchmarking.workloads.support.families import positions
-from benchmarking.workloads.support.graph_contents import check_entities, check_same_folder, contents
+from benchmarking.workloads.support.graph_contents import ACTIVATIONS, INT8, check_entities, check_same_folder, contents
 
 MODULE = "benchmarking.workloads.support.engine_folder"
 TIME_LIMIT_S = 300.0
@@ -169,6 +169,7 @@ def describe_genai(folder: Path) -> dict[str, Json]:
     provider = _provider(options.get(PROVIDER_OPTIONS, []))
     return {
         **({"provider": provider} if provider else {}),
+        **({ACTIVATIONS: INT8} if graph[ACTIVATIONS] == INT8 else {}),
         "model_type": model["type"],
         "vocab_size": vocabulary,
         "max_position_embeddings": positive_integer(model.get("context_length")),
@@ -269,9 +270,15 @@ def main() -> int:
 
 
 def _read_onnx(path: Path) -> dict[str, Any]:
-    """`files`, number of `values` of the weights by type, and their `bytes`."""
+    """`files`, the type of `activations`, and the `counted_weights`."""
     description = contents(path)
-    graph = onnx.load(str(path), load_external_data=False).graph
+    counted = counted_weights(onnx.load(str(path), load_external_data=False).graph)
+    return {"files": description["files"], ACTIVATIONS: description.get(ACTIVATIONS), **counted}
+
+
+def counted_weights(graph: Any) -> dict[str, Any]:
+    """Number of `values` of a graph's weights by type, those that share a byte counted each, and the `bytes` of all
+    initializers."""
     bits: dict[str, int] = {}
     scales: set[str] = set()
     for node in graph.node:
@@ -291,7 +298,7 @@ def _read_onnx(path: Path) -> dict[str, Any]:
             values[f"int{bits[tensor.name]}"] += count * 8 // max(bits[tensor.name], 1)
         elif name is not None and tensor.name not in scales and (name.startswith("float") or len(tensor.dims) > 1):
             values[name] += count
-    return {"files": description["files"], "values": dict(values), "bytes": size_bytes}
+    return {"values": dict(values), "bytes": size_bytes}
 
 
 def _read_openvino(path: Path) -> dict[str, Any]:

@@ -43,6 +43,10 @@ ARRAYS = ".npz"
 """Suffix of a file of inputs."""
 PRECISION, WEIGHTS = "precision", "weight_dtypes"
 """Keys of the description of a file whose weights are not float32: their precision, and numbers of values by type."""
+ACTIVATIONS, INT8, FLOAT = "activations", "int8", "float"
+"""Key of the description of an ONNX file with products of quantized weights (MatMulNBits): the type to which the CPU's
+kernels quantize the activations, or that they leave them in floating point. As `accuracy_level` of these nodes says."""
+ACCURACY_OF_INT8 = 4
 
 
 def main() -> int:
@@ -65,6 +69,8 @@ def describe(path: Path) -> dict[str, Json]:
     """The description of a graph file: its `contents` and the hash of its files. Raises BenchhouseError for a rejected
     file."""
     description = contents(path)
+    if description.get(PRECISION) == "int4" and description.get(ACTIVATIONS) == FLOAT:
+        del description[ACTIVATIONS]  # as every description of such a file was
     digest = hashlib.sha256()
     for name in description["files"]:
         hash_into(digest, path.parent / name)
@@ -184,6 +190,11 @@ def _read_onnx(path: Path) -> dict[str, Any]:
     files = dict.fromkeys((path.name, *outside))
     for name in files:
         check_same_folder(path, name)
+    levels = {
+        next((attribute.i for attribute in node.attribute if attribute.name == "accuracy_level"), 0)
+        for node in nodes
+        if node.op_type == "MatMulNBits"
+    }
     weights = {tensor.name for tensor in model.graph.initializer}
     origin = {value.name: value.name for value in model.graph.input}
     sizes = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if tensor.dims}
@@ -205,6 +216,7 @@ def _read_onnx(path: Path) -> dict[str, Any]:
         "outputs": [_tensor(value) for value in model.graph.output],
         "parameter_count": sum(prod(tensor.dims) for tensor in model.graph.initializer),
         WEIGHTS: dict(stored_weights([path]).values_by_dtype),
+        **({ACTIVATIONS: INT8 if ACCURACY_OF_INT8 in levels else FLOAT} if levels else {}),
         "files": list(files),
     }
 

@@ -29,6 +29,7 @@ from benchmarking.runtimes.support.engines.llama_cpp_python import (
     placement,
 )
 from benchmarking.runtimes.support.engines.weight_files import gguf_build
+from benchmarking.runtimes.support.openvino import compile as compiling
 from tests.helpers.engines import CPU, POINT, installed, opened
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -294,6 +295,20 @@ def test_the_pipelines_compiled_device_and_types_are_read_back(llama: Workload) 
     with pytest.raises(BenchhouseError, match="requested GPU, but OpenVINO GenAI compiled the model for CPU"):
         openvino_genai.read_back("Model: LLM\n  EXECUTION_DEVICES: CPU\n", "GPU")
     assert openvino_genai.read_back("  EXECUTION_DEVICES: (GPU.0)\n", "GPU")["EXECUTION_DEVICES"] == "(GPU.0)"
+
+
+@pytest.mark.parametrize(("flags", "activations"), [(["avx2"], None), (["avx2", "avx512_vnni"], "int8")])
+def test_a_pipelines_activations_are_stated_where_it_quantizes_them(
+    flags: list[str], activations: str | None, llama: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "host_facts", lambda: Readings(values={"cpu_capabilities": flags}))
+    plugin, engine = openvino_genai.PLUGIN, SimpleNamespace(SchedulerConfig=SimpleNamespace)
+    quantized = plugin.mode_at("int8", plugin.mode(CPU, llama, {}))
+    assert quantized == {"quantization": "Q8_0", **({"activations": activations} if activations else {})}
+    assert "activations" not in plugin.mode_at("float16", plugin.mode(CPU, llama, {}))
+    settings = EngineSettings(activations=activations)
+    told = openvino_genai.pipeline_properties(engine, "CPU", settings, [POINT])
+    assert told.get("DYNAMIC_QUANTIZATION_GROUP_SIZE") == (32 if activations else None)
 
 
 def test_a_pipeline_on_an_npu_has_fixed_lengths_and_no_types(llama: Workload) -> None:

@@ -237,6 +237,9 @@ def test_a_quantized_type_is_stored_by_its_name_with_its_true_bits(
         called(operation)
         settings = installed(name).mode_at(precision, {})
     assert settings["quantization"] == kind
+    counted = session.verified.get("parameters_by_dtype")  # no packed words and no scales, but all values
+    assert (counted is None) == (name == "openvino-genai")
+    assert counted is None or sum(counted.values()) == session.parameter_count
     assert bits[0] < session.verified["bits_per_weight"] < bits[1]
 
 
@@ -710,7 +713,7 @@ def test_an_openvino_folder_gives_the_tokens_of_its_original_weights(
         assert 16.0 <= session.verified["bits_per_weight"] < 16.1
     small = replace(workload, config={**workload.config, "quantization": "int4", "precision": "int4"})
     runtime = installed("openvino-genai")
-    assert runtime.mode_at("int4", runtime.mode(CPU, small, {})) == {"quantization": "int4"}
+    assert runtime.mode_at("int4", runtime.mode(CPU, small, {}))["quantization"] == "int4"
     assert "holds int4: use --precision int4" in runtime.supports(CPU, small, "int8")
 
     weights = (tmp_path / "openvino_model.bin").read_bytes()

@@ -167,6 +167,19 @@ def test_quantization_is_named_where_there_is_one():
         PLUGIN.mode_at("float16", {**mode, "quantization": "dynamic"})
 
 
+def test_quantization_of_a_given_file_is_the_files_own(bert, built_with):
+    """A product of packed weights takes 8-bit activations or floats, whatever the bits of its weights."""
+    built_with("CUDAExecutionProvider")
+    given = dataclasses.replace(bert, source="file", config={**bert.config, "activations": "int8"})
+    for device, precision, method in ((CPU, "int4", "dynamic"), (CPU, "int8", "dynamic"), (GPU, "int4", "weight-only")):
+        mode = PLUGIN.mode_at(precision, PLUGIN.mode(device, given, {}))
+        assert mode == {"io_mode": mode["io_mode"], "quantization": method}
+    given = dataclasses.replace(bert, source="file", config={**bert.config, "activations": "float"})
+    assert PLUGIN.mode_at("int8", PLUGIN.mode(CPU, given, {}))["quantization"] == "weight-only"
+    with pytest.raises(UsageError, match="int8 uses weight-only quantization"):
+        PLUGIN.mode_at("int8", PLUGIN.mode(CPU, given, {"quantization": "dynamic"}))
+
+
 def test_captured_graphs_are_for_one_forward_pass_on_a_provider_that_captures(bert, gpt2, built_with):
     built_with("CUDAExecutionProvider", "MIGraphXExecutionProvider")
     mode = PLUGIN.mode(GPU, bert, {"cuda_graph": "on"})

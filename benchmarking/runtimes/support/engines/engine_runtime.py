@@ -51,6 +51,7 @@ from benchmarking.core.records import (
 from benchmarking.devices.support.handles import parts
 from benchmarking.runtimes.support.engines.computed import Computed, why_not_computed, why_not_length
 from benchmarking.runtimes.support.engines.engine_session import (
+    ACTIVATIONS,
     COMMON,
     QUANTIZATION,
     EngineModel,
@@ -175,13 +176,15 @@ class GenerativeEngine(Runtime):
         return {**mode, QUANTIZATION.name: str(stored_type)}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """With the name of the quantized type where the precision has some, the first by default. Raises UsageError for
-        a type that belongs to another precision."""
+        """With the name of the quantized type where the precision has some, the first by default, else without a type
+        of activations. Raises UsageError for a type that belongs to another precision."""
         types = {**self.quantized, **self.given_types}
         at_precision = [name for name, belongs_to in types.items() if belongs_to == precision]
         requested = mode.get(QUANTIZATION.name)
+        if requested is None and at_precision:
+            return {**mode, QUANTIZATION.name: at_precision[0]}
         if requested is None:
-            return {**mode, QUANTIZATION.name: at_precision[0]} if at_precision else mode
+            return {name: value for name, value in mode.items() if name != ACTIVATIONS}
         if requested in at_precision:
             return mode
         other_precision = types.get(str(requested))

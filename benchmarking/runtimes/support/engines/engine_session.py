@@ -118,6 +118,9 @@ QUANTIZATION = Option(
     is_filled_in=False,
 )
 """An engine replaces `values` by the names of its quantized types."""
+ACTIVATIONS = "activations"
+"""A setting without a flag, where it is known: the type to which an engine quantizes the activations of products with
+quantized weights."""
 
 
 def quantization(types: Mapping[str, Precision]) -> Option:
@@ -143,6 +146,8 @@ class EngineSettings:
     lora: Path | None = None
     quantization: str | None = None
     """The name of the quantized type; None for floating point."""
+    activations: str | None = None
+    """`ACTIVATIONS`; None if they stay in floating point, or the engine does not say."""
     gpu_layers: int | None = None
     """None for the engine's default: all on a GPU."""
     split_mode: str = SPLIT_MODE.values[0]
@@ -170,6 +175,7 @@ class EngineSettings:
             has_prefix_cache=text(PREFIX_CACHE) == ON,
             lora=None if (lora := text(LORA)) is None else Path(os.path.expanduser(lora)),
             quantization=text(QUANTIZATION),
+            activations=None if (activations := mode.get(ACTIVATIONS)) is None else str(activations),
             gpu_layers=number(GPU_LAYERS),
             split_mode=text(SPLIT_MODE) or SPLIT_MODE.values[0],
             tensor_split=shares(text(TENSOR_SPLIT) or ""),

@@ -40,7 +40,7 @@ QUANTIZED_PRODUCTS: Mapping[str, str] = {
     **dict.fromkeys(("QLinearMatMul", "QLinearConv", "QGemm", "QAttention"), "int8"),
     "MatMulNBits": "float with weights of few bits",
 }
-"""Compute type of operators with integer weights."""
+"""Compute type of operators with integer weights. MatMulNBits quantizes its activations too if it is told to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +152,9 @@ def read_graph_profile(path: Path, graph: str) -> GraphProfile:
     )
 
 
-def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
-    """Where the kernels ran; `requested` is the requested provider.
+def placement(kernels: Sequence[Kernel], requested: str, *, quantizes_activations: bool = False) -> dict[str, Json]:
+    """Where the kernels ran; `requested` is the requested provider, `quantizes_activations` what the nodes' attributes
+    say, which a profile lacks.
 
     nodes, nodes_by_provider        distinct kernels; a part compiled by a provider counts as one
     time_share_by_provider          shares of the kernels' time
@@ -163,6 +164,7 @@ def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
     compute_types                   compute types of matrix products and convolutions, with their counts: a CPU without
                                     float16 kernels gets float32 ones with casts around them
     """
+    products = {**QUANTIZED_PRODUCTS, **({"MatMulNBits": "int8"} if quantizes_activations else {})}
     distinct = {kernel.name: kernel for kernel in kernels}.values()
     fallbacks = [kernel for kernel in distinct if kernel.provider == CPU != requested]
     unasked = [kernel for kernel in fallbacks if not kernel.is_about_shapes]
@@ -179,9 +181,9 @@ def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
         "nodes_of_shapes_on_cpu": len(fallbacks) - len(unasked),
         "operators_on_cpu_unasked": _counted(kernel.operator for kernel in unasked),
         "compute_types": _counted(
-            QUANTIZED_PRODUCTS.get(kernel.operator) or kernel.input_types[0]
+            products.get(kernel.operator) or kernel.input_types[0]
             for kernel in distinct
-            if kernel.operator in QUANTIZED_PRODUCTS or (kernel.operator in PRODUCTS and kernel.input_types)
+            if kernel.operator in products or (kernel.operator in PRODUCTS and kernel.input_types)
         ),
     }
 

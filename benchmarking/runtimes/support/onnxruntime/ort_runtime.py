@@ -159,6 +159,8 @@ class SessionSettings:
     """Whether the provider captures a call's kernels and replays them as one graph, with all `dimensions` fixed."""
     entries: Mapping[str, str] = field(default_factory=dict)
     """Entries of the session configuration."""
+    quantizes_activations: bool = False
+    """Whether products with quantized weights quantize their activations too."""
 
     @property
     def provider_options(self) -> dict[str, str]:

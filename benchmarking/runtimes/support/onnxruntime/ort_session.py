@@ -248,7 +248,8 @@ class OrtRunner(GraphRunner):
             profiles = {graph: Path(session.end_profiling()) for graph, session in loaded.sessions.items()}
             kernels = [kernel for graph, path in profiles.items() for kernel in read_profile(path, graph)]
         settings = self._loaded.source.settings
-        placed, precision = placement(kernels, settings.provider.name), settings.precision
+        precision = settings.precision
+        placed = placement(kernels, settings.provider.name, quantizes_activations=settings.quantizes_activations)
         types = placed["compute_types"]
         # On a CPU without half-precision arithmetic, ONNX Runtime silently puts conversions around float32 kernels.
         if precision in ("float16", "bfloat16") and isinstance(types, dict) and types and precision not in types:

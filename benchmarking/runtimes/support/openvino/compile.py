@@ -284,12 +284,16 @@ def check_capabilities(core: Any, name: str, precision: Precision) -> None:
         )
 
 
-def check_dot_products(name: str, method: Scalar | None) -> None:
-    """Raise UnsupportedError for quantized activations on a CPU without 8-bit dot products: OpenVINO accepts and
-    reports the group size, but computes with float32 activations."""
+def leaves_activations(name: str) -> bool:
+    """Whether the device is a CPU without 8-bit dot products: OpenVINO accepts and reports a group size there, but
+    computes with float32 activations."""
     capabilities = host_facts().values.get("cpu_capabilities")
-    is_on_cpu = method == "dynamic" and kind_of(name) == "CPU"
-    if is_on_cpu and capabilities and "int8" not in native_precisions(capabilities):
+    return kind_of(name) == "CPU" and bool(capabilities) and "int8" not in native_precisions(capabilities)
+
+
+def check_dot_products(name: str, method: Scalar | None) -> None:
+    """Raise UnsupportedError for quantized activations on a device that leaves them alone."""
+    if method == "dynamic" and leaves_activations(name):
         raise UnsupportedError(
             "--quantization dynamic: this CPU has no 8-bit dot products (VNNI, AMX, dotprod), so OpenVINO would "
             "leave activations in float32: use --quantization weight-only"

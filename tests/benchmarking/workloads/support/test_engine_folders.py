@@ -186,6 +186,24 @@ def test_a_weights_folder_with_openvino_files_is_still_a_weights_folder(tmp_path
     assert not engine_folder.is_ir_folder(tmp_path)
 
 
+def test_the_type_of_activations_is_read_from_the_graph_and_stated(folder: Path) -> None:
+    """Level 4 of a product of packed weights is int8; without one the CPU's kernels compute in float32."""
+    from benchmarking.runtimes.onnxruntime_genai import PLUGIN
+    from tests.helpers.engines import CPU
+
+    def modes() -> list[object]:
+        engine, graph = resolve(str(folder)), resolve(str(folder / "model.onnx"))
+        mode = PLUGIN.mode_at("int4", PLUGIN.mode(CPU, engine, {}))
+        return [engine.config.get("activations"), graph.config.get("activations"), mode]
+
+    assert modes() == [None, None, {"quantization": "int4"}]
+    model = onnx.load(str(folder / "model.onnx"))
+    (product,) = (node for node in model.graph.node if node.op_type == "MatMulNBits")
+    product.attribute.append(onnx.helper.make_attribute("accuracy_level", 4))
+    onnx.save(model, str(folder / "model.onnx"))
+    assert modes() == ["int8", "int8", {"quantization": "int4", "activations": "int8"}]
+
+
 def test_a_graph_exported_for_a_gpu_is_run_there_only(folder: Path) -> None:
     from benchmarking.runtimes.onnxruntime_genai import PLUGIN
     from tests.helpers.engines import CPU

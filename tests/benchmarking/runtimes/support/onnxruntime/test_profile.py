@@ -123,6 +123,9 @@ def test_products_are_counted_by_the_type_they_compute_in():
         kernel("e", CPU, input_types=("uint8",), operator="MatMulInteger"),
     )
     assert placement(kernels, CPU)["compute_types"] == {"float": 1, "float16": 1, "int8": 2}
+    few_bits = (kernel("a", CPU, input_types=("float", "uint8"), operator="MatMulNBits"),)
+    assert placement(few_bits, CPU)["compute_types"] == {"float with weights of few bits": 1}
+    assert placement(few_bits, CPU, quantizes_activations=True)["compute_types"] == {"int8": 1}
 
 
 def test_time_shares_are_empty_without_kernels_or_time():
