@@ -66,7 +66,7 @@ from benchmarking.load.server_load import (
 )
 from benchmarking.load.server_quality import OF_TEXT, server_quality
 from benchmarking.load.traces import digest_of
-from benchmarking.load.traffic import MAX_WORDS, Lengths, Pauses, Traffic
+from benchmarking.load.traffic import ITS_SUCCESSOR, MAX_TOKENS, MAX_WORDS, Lengths, Pauses, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import QUALITY, measured_by, options_in
 from benchmarking.sweep.run import journal, spool
@@ -444,6 +444,11 @@ def _traffics(arguments: argparse.Namespace) -> list[Traffic]:
 def _target(arguments: argparse.Namespace) -> Target:
     """The server at --url, or one whose address is not known yet."""
     url = _address("--url", "http://127.0.0.1/v1" if arguments.url is None else arguments.url)
+    if MAX_TOKENS in arguments.omit_fields and arguments.endpoint != "chat":
+        raise UsageError(
+            f"--omit-fields {MAX_TOKENS} requires --endpoint chat, where {ITS_SUCCESSOR} takes its place: answers of "
+            "completions would have no limit"
+        )
     key = os.environ.get("OPENAI_API_KEY")
     if key:
         know_secret(key)
@@ -454,6 +459,7 @@ def _target(arguments: argparse.Namespace) -> Target:
         timeout_s=arguments.timeout,
         ca_file=arguments.ca_file,
         http2=arguments.http2,
+        omitted=arguments.omit_fields,
         headers={"Authorization": f"Bearer {key}"} if key else {},
     )
 
@@ -504,7 +510,8 @@ def _parser() -> Parser:
         group,
         LOAD,
         *("url", "serve", "sweep", "start_timeout", "device_metrics", "endpoint", "engine", "precision", "hardware"),
-        *("tokenizer", "quality", "quality_text", "ca_file", "http2"),
+        *("tokenizer", "quality", "quality_text", "ca_file", "http2", "omit_fields"),
+        lists=("omit_fields",),
     )
     load_model.add_flags(parser)
     add_settings(

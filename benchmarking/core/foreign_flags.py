@@ -203,7 +203,7 @@ TABLE = """
   grows is invalid by itself
 --performance-sample-count --mlperf :: --samples-per-query --scenario
 --steps --num-steps :: --num-runs --iterations --request-rates
---ignore-eos :: requests always ask for exactly --output-length tokens
+--ignore-eos :: requests always ask for exactly --output-length tokens, unless --omit-fields ignore_eos is given
 --streaming --stream --no-stream --no-streaming :: responses are always streamed, since the first token is measured
 --percentile-metrics --metric-percentiles --percentiles --percentile :: if --find-rate: limits are met by a
   share of the requests, --share 99%, and p50, p90, p95 and p99 of every metric are always stored :: if --share: a

@@ -12,7 +12,7 @@ import errno
 import re
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from http import HTTPStatus
@@ -66,6 +66,8 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict)
     http2: bool = False
     """Whether to use HTTP/2: negotiated over TLS, and with prior knowledge without TLS."""
+    omitted: Sequence[str] = ()
+    """Fields of `OMITTABLE` that requests do not have, since the server refuses them."""
 
     @property
     def address(self) -> str:

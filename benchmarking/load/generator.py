@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import sys
 from array import array
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -31,7 +32,16 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter
 from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.load.connections import MAX_DETAIL, MAX_REFUSAL, RequestError, Target, client_of
-from benchmarking.load.traffic import Conversation, Lengths, PlannedRequest, Traffic, judged
+from benchmarking.load.traffic import (
+    ITS_SUCCESSOR,
+    MAX_TOKENS,
+    OMITTABLE,
+    Conversation,
+    Lengths,
+    PlannedRequest,
+    Traffic,
+    judged,
+)
 
 SPIN_S = 0.002
 """Time before a start during which the generator polls the clock instead of sleeping, since timers are up to 1 ms
@@ -59,6 +69,11 @@ would be sent as many as it can refuse."""
 TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 """Fields of a chat's delta with output: of OpenAI, and of the servers of reasoning models. Mistral's content is a list
 of parts."""
+REFUSALS = ("http_400", "http_422")
+REFUSING = re.compile(
+    r"unrecogni|unsupported|not support|unknown|unexpected|extra|not permitted|not allowed|invalid arg", re.IGNORECASE
+)
+"""Words of an answer that refuses a field, rather than its value."""
 ROLES = ("user", "assistant")
 """The alternating roles of a chat."""
 
@@ -463,15 +478,26 @@ def _body(target: Target, planned: PlannedRequest, history: Sequence[str]) -> di
         content = {"prompt": "\n".join((*history, planned.prompt))}
     else:
         content = {"prompt": list(planned.prompt)}
-    return {
+    body = {
         "model": target.model,
         **content,
-        "max_tokens": planned.tokens_out,
+        MAX_TOKENS: planned.tokens_out,
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
         "ignore_eos": True,
     }
+    if MAX_TOKENS in target.omitted:  # an answer always has a limit
+        body[ITS_SUCCESSOR] = planned.tokens_out
+    return {name: value for name, value in body.items() if name not in target.omitted}
+
+
+def omission_advice(kind: str, detail: str) -> str:
+    """What to do about a request of which the server refused a field that can be left out; empty for any other."""
+    field = next((name for name in OMITTABLE if name in detail), None)
+    if kind not in REFUSALS or field is None or not REFUSING.search(detail):
+        return ""
+    return f"; --omit-fields {field} leaves it out of the requests"
 
 
 def _text(found: Any, depth: int = 2) -> str | None:

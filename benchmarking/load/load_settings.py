@@ -27,7 +27,7 @@ from benchmarking.core.settings import (
     table,
 )
 from benchmarking.core.shared_settings import COMMON
-from benchmarking.load.traffic import ARRIVALS
+from benchmarking.load.traffic import ARRIVALS, OMITTABLE
 from benchmarking.measure.request_loop import SCENARIOS
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 
@@ -148,6 +148,17 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             kind=SWITCH,
             default=False,
             help="use HTTP/2: negotiated over https, with prior knowledge over http (default: HTTP/1.1)",
+            is_rare=True,
+        ),
+        _of_server(
+            name="omit_fields",
+            in_series=True,
+            takes_list=True,
+            kind=one_of(OMITTABLE, "field"),
+            metavar="FIELDS",
+            help="fields of requests that the server refuses, to be left out",
+            default=(),
+            default_words="none",
             is_rare=True,
         ),
         replace(

@@ -57,7 +57,7 @@ from benchmarking.core.sample_statistics import (
 from benchmarking.core.text import number
 from benchmarking.core.verdicts.words import MIN_CHANGE
 from benchmarking.load.connections import NO_SOCKET
-from benchmarking.load.generator import Level
+from benchmarking.load.generator import Level, omission_advice
 from benchmarking.load.load_statistics import about_window, rates_of, window_of
 from benchmarking.load.observer import Observed
 from benchmarking.load.traffic import Traffic, share_in_time, why_unknown
@@ -345,8 +345,9 @@ def _measurement(
     if not series.latency:
         kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds([requests]).items())
         why = f"none of {len(requests)} requests succeeded: {kinds}"
-        if (first := next(filter(None, requests.detail), None)) is not None:
-            why += f": {first}"
+        told = zip(requests.error, requests.detail, strict=True)
+        if (first := next(((kind, detail) for kind, detail in told if kind and detail), None)) is not None:
+            why += f": {first[1]}{omission_advice(*first)}"
         return Measurement(**of_launch, point=point, status="failed", error=why, finished_at=utc_now())
     metrics, missing = _metrics(requests, whole, series, level, limits)
     metrics |= observed.metrics

@@ -274,6 +274,7 @@ class ServerLoad:
                 runtime_mode={
                     "endpoint": self.target.endpoint,
                     **({"http": "2"} if self.target.http2 else {}),
+                    **({"omitted": ",".join(sorted(self.target.omitted))} if self.target.omitted else {}),
                     **self.traffic.keys(self.limits, is_open=is_open),
                     **({} if self.own is None else self.own.combination.mode),
                 },

@@ -105,6 +105,11 @@ def _within_bound(bound_ms: float, limit: float) -> bool | None:
     return True if bound_ms <= limit else None
 
 
+MAX_TOKENS, ITS_SUCCESSOR = "max_tokens", "max_completion_tokens"
+"""A chat's limit of output tokens, and the field that replaces it where that is left out, as for OpenAI's reasoning
+models."""
+OMITTABLE = ("ignore_eos", MAX_TOKENS, "stream_options", "temperature")
+"""Fields of requests that some servers refuse: the first is vLLM's and SGLang's own."""
 Arrivals = Literal["constant", "poisson", "gamma", "burst", "ramp", "trace", "at_once"]
 ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)[:-2]
 """Arrival processes that can be requested. A trace has its own times, and an infinite rate has none."""

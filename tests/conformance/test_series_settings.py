@@ -73,6 +73,7 @@ LOAD_LINES = {
     "precision": (*SERVER, "--precision=float16"),
     "hardware": (*SERVER, "--hardware=H100"),
     "http2": (*SERVER, "--http2"),
+    "omit_fields": (*SERVER, "--omit-fields=ignore_eos"),
     "timeout": (*SERVER, "--timeout=9"),
     "concurrency": (*SERVER, "--concurrency=4"),
     "request_rate": (*SERVER, "--request-rate=3"),

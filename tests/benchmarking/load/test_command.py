@@ -925,6 +925,8 @@ def test_a_rate_of_requests_that_have_one_time_is_refused_and_a_short_trace_is_t
         (["--url", "http://127.0.0.1:http/v1"], "--url takes an address such as"),
         (["--url", "http://[::1/v1"], "--url takes an address such as"),
         (["--url", "https://x/v1", "--ca-file", "nowhere.pem"], r"nowhere\.pem"),
+        (["--url", "http://x/v1", "--omit-fields", "max_tokens"], "--omit-fields max_tokens requires --endpoint chat"),
+        (["--url", "http://x/v1", "--omit-fields", "prompt"], "field"),
         (
             ["--url", "http://x/v1", "--request-rate", "9000", "--turns", "2", "--duration", "12"],
             "exceed the limit of 200000 per level",

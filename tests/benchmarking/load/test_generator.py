@@ -432,6 +432,34 @@ def test_an_error_within_a_stream_fails_the_request_however_a_server_tells_it(to
     assert raised.value.kind == "server_error"
 
 
+def test_fields_that_a_server_refuses_are_left_out_and_an_answer_still_has_a_limit():
+    seen = []
+    omitted = ("ignore_eos", "max_tokens", "temperature")
+    loaded(Script(), Level(concurrency=1, number=1), endpoint="chat", omitted=omitted, seen=seen)
+    assert not set(omitted) & set(seen[0])
+    assert seen[0]["max_completion_tokens"] == 8
+    loaded(Script(), Level(concurrency=1, number=1), seen=seen)
+    assert (seen[1]["ignore_eos"], seen[1]["max_tokens"], "max_completion_tokens" in seen[1]) == (True, 8, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "advice"),
+    [
+        ("http_400", "Unrecognized request argument supplied: ignore_eos", "; --omit-fields ignore_eos leaves"),
+        ("http_422", '{"type": "extra_forbidden", "loc": ["body", "ignore_eos"]}', "; --omit-fields ignore_eos leaves"),
+        ("http_400", "Unsupported parameter: 'max_tokens'", "; --omit-fields max_tokens leaves"),
+        ("http_400", "max_tokens is too large: 9000", ""),
+        ("http_401", "unknown key", ""),
+        ("http_400", "unknown model", ""),
+    ],
+)
+def test_a_refused_field_is_answered_with_the_flag_that_leaves_it_out(kind, detail, advice):
+    failed = requests_of([Sent(0.0, sent_s=0.0, end_s=0.1, error=kind, detail=detail)], 0, "", {})
+    error = str(result_of(TRAFFIC, Level(concurrency=1, number=1), [failed]).error)
+    assert error.partition(detail)[2].startswith(advice)
+    assert bool(advice) == ("--omit-fields" in error)
+
+
 @pytest.mark.parametrize("reason", ["abort", "error", "timeout", "cancelled", "canceled", "Error: out of blocks"])
 def test_a_response_that_the_server_gave_up_failed(reason):
     with pytest.raises(RequestError, match=reason) as raised:
