@@ -44,6 +44,14 @@ INEXACT, TOO_INEXACT = 0.005, 0.02
 NAMELESS = re.compile(r"(Model\d*|main_graph|torch[-_]jit.*|tf2onnx|)", re.IGNORECASE)
 """Names that converters give to an unnamed model."""
 SHAPE = re.compile(r"(?<![\w.:/-])([\w.:/-]*)\[(\d+(?:,\d+)+)\](?!\[)")
+NO_SETTING = (
+    *("m", "path_to_model", "d", "target_device", "i", "paths_to_input", "b", "batch_size", "shape", "data_shape"),
+    *("hint", "perf_hint", "api", "api_type", "infer_precision", "nireq", "number_infer_requests", "nstreams"),
+    *("number_streams", "nthreads", "number_threads", "niter", "number_iterations", "t", "time", "inference_only"),
+    *("latency_percentile", "json_stats", "dump_config", "load_from_file", "lff", "h", "help", "pcsort"),
+)
+"""Options that do not distinguish series, or by other names."""
+STANDARD = {"report_type": ("no_counters",), "pin": ("", "YES")}
 MODEL_FILES = ("model", "openvino_model", "saved_model")
 """File names that do not name the model; their folder does."""
 
@@ -142,10 +150,12 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
     # How requests are made, which distinguishes series.
     stated = setup.text("benchmark_mode")
     only = setup.flag("inference_only") if stated is None else "only" in stated.lower()
+    given = {name.lstrip("-"): True if (value := options.peek(name)) == "" else value for name in options}
     mode: dict[str, Scalar | None] = {
         "api": setup.text("api") or None,
         "inference_only": only,
         "hint": _option(options, "hint"),
+        **Fields(options.file, given, options.path).other_settings(NO_SETTING, STANDARD),
         **{
             f"{(stream[1] or stream[2]).lower()}_streams": setup.text(name) or None
             for name in setup

@@ -36,8 +36,11 @@ from db.importers.support.files import ForeignFile, called_like
 from db.importers.support.load_clients import (
     CLIENT_DEFINITIONS,
     CLIENT_STATISTIC,
+    ENGINE,
+    OFFLINE_ENGINE,
     client_result,
     client_task,
+    engine_settings,
     has_all,
     merged_records,
 )
@@ -123,9 +126,6 @@ OFFLINE_NUMBERS = {
     "tokens_per_second": "total_tokens_per_sec",
     "elapsed_time": "duration_s",
 }
-OFFLINE_MODE = ("quantization", "kv_cache_dtype", "enforce_eager")
-PLAIN: tuple[object, ...] = (None, False, "auto")
-"""Values that carry no information."""
 OFFLINE_DEFINITIONS = {
     "latency": "one call of generate for the whole batch: prompts and all new tokens, after warm-up calls",
     "throughput_samples_per_sec": "requests_per_second: all requests, given to the engine at once, over their time",
@@ -143,11 +143,7 @@ SGLANG_NUMBERS = {
     "request_goodput": "request_goodput_per_sec",
     "slo_attainment": "slo_attainment_share",
 }
-SGLANG_MODE = (
-    *("kv_cache_dtype", "speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
-    *("disable_radix_cache", "disable_cuda_graph", "enable_torch_compile"),
-)
-"""Settings of the server that change its numbers by design, without its defaults."""
+SGLANG_ENGINE = [name for name in ENGINE if name not in ("speculative_algorithm", "speculative_draft_model_path")]
 SGLANG_REQUIRED = {"backend", "dataset_name", "request_rate", "max_concurrency", "completed", "mean_e2e_latency_ms"}
 RANDOM, CHATS = ("random", "image"), "sharegpt"
 """Beginnings of the names of data whose lengths are stated as random_*_len, and the data with lengths of their own."""
@@ -402,7 +398,7 @@ def read_offline(file: ForeignFile) -> Iterator[ForeignRun]:
         model_id=fields.text("model") or "unknown",
         task="text-generation",
         runtime=arguments.text("backend") or "vllm",
-        runtime_mode={"engine": "offline", **arguments.settings(OFFLINE_MODE, PLAIN), **parallel_mode(arguments)},
+        runtime_mode={"engine": "offline", **engine_settings(arguments, OFFLINE_ENGINE), **parallel_mode(arguments)},
         device_count=device_count(arguments) or 1,
         precision_word=arguments.text("dtype"),
         results=[
@@ -461,7 +457,7 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
         "quantization": server.text("quantization"),
         "disaggregation": None if split == "null" else split,
         "speculation": server.text("speculative_algorithm"),
-        **server.unread_copy().settings(SGLANG_MODE, PLAIN),
+        **engine_settings(server.unread_copy(), SGLANG_ENGINE),
     }
     result = _sglang_load(load, failed)
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"

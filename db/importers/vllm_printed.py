@@ -17,7 +17,15 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.load_clients import CLIENT_DEFINITIONS, client_result, client_task
+from db.importers.support.load_clients import (
+    CLIENT_DEFINITIONS,
+    ENGINE,
+    OFFLINE_ENGINE,
+    client_result,
+    client_task,
+    engine_settings,
+    is_engine_flag,
+)
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import FLAG, Fields, agreed, flags_of, parsed_number, resolved, understood
 from db.importers.support.serving import (
@@ -123,20 +131,8 @@ KINDS = {"serv": "Serving", "throughput": "throughput", "latency": "latency"}
 """Word of a client's command -> kind of its result."""
 SERVED_MODEL = re.compile(r"[^\n]*?(?:vllm serve|serve api_server)[\s\\]+([\w.~-]*/[\w./~-]+)(?=\s|$)")
 """A server's model that is given without a flag: a path, or a name with its organisation."""
-MODE = (
-    *("quantization", "torchao_config", "kv_cache_dtype", "enforce_eager", "attention_backend", "linear_backend"),
-    *("speculative_config", "speculative_model", "num_speculative_tokens", "enable_prefix_caching"),
-    *("enable_chunked_prefill", "load_format", "async_engine", "use_beam_search", "hf_max_batch_size"),
-)
-"""Arguments of the engine, which an offline benchmark starts itself."""
-SERVED = (
-    *(name for name in MODE if name not in ("load_format", "async_engine", "use_beam_search", "hf_max_batch_size")),
-    *("speculative_algorithm", "speculative_draft_model_path", "speculative_num_steps", "speculative_eagle_topk"),
-    *("speculative_num_draft_tokens", "disable_radix_cache", "disable_cuda_graph", "enable_torch_compile"),
-)
-"""Arguments of a server's engine that its loads are told apart by."""
-OF_SERVER = ("model", SHARED_RANKS, *PARALLELISM, *SERVED)
-PLAIN = ("False", "None", "auto", "1")
+OF_SERVER = ("model", SHARED_RANKS, *PARALLELISM, *ENGINE)
+"""Arguments of a server that its loads are told apart by, beside its flags."""
 OF_A_LOAD = ("num_prompts", "request_rate", "max_concurrency", "burstiness", "Burstiness factor", *RAMP)
 """Arguments that may differ between the results of one command, such as a sweep."""
 OF_CLIENT = ("max_concurrency", "request_rate", "num_prompts", "backend", "endpoint_type")
@@ -232,7 +228,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         begun = _commands(lines[last:at])
         arguments = own if begun["client"] or begun["printed"] else {**shared.get(kind, {}), **own}
         shared[kind] = {name: value for name, value in arguments.items() if name not in OF_A_LOAD}
-        if kind == "Serving" and (stated := _alike(kind, commands["server"], OF_SERVER)):
+        if kind == "Serving" and (stated := _alike(kind, commands["server"], is_server=True)):
             server = resolved(agreed(stated))
             arguments = {**arguments, **server, **own}
         elif kind == "Serving" and _model_of(arguments) in (None, _model_of(server)):
@@ -270,19 +266,20 @@ def _commands(lines: Sequence[str]) -> Mapping[str, list[str]]:
     return {who: ["".join(lines_of) for lines_of in commands] for who, commands in found.items()}
 
 
-def _alike(kind: str, commands: Sequence[str], names: Sequence[str] | None = None) -> list[dict[str, str]]:
-    """The arguments (those of these names) of each command that may have printed a result of this kind, or served it:
-    of one that has any. A server's model may be without a flag."""
+def _alike(kind: str, commands: Sequence[str], *, is_server: bool = False) -> list[dict[str, str]]:
+    """The arguments (of a server those that matter to its loads) of each command that may have printed a result of this
+    kind, or served it: of one that has any. A server's model may be without a flag."""
     found = []
     for command in commands:
         word = OF_KIND.search(command)
         if word and KINDS[word[1]] != kind:
             continue
         given = flags_of(command, SHORT) | {name: value.strip("'") for name, value in NAMED.findall(command)}
-        if names is not None:
+        if is_server:
             served = SERVED_MODEL.match(FLAG.sub(" ", command))
             model = given.get("model") or given.get("model_path") or (served[1] if served else None)
-            given = {name: value for name, value in {**given, "model": model}.items() if value and name in names}
+            stated = {**given, "model": model}.items()
+            given = {name: one for name, one in stated if one and (name in OF_SERVER or is_engine_flag(name))}
         found += [given] if given else []
     return found
 
@@ -337,8 +334,8 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
     backend = arguments.get("backend") or arguments.get("endpoint_type")
     ramp = ramp_of(settings) if is_load else None
     mode: dict[str, Scalar | None] = {
+        **engine_settings(settings, ENGINE if is_load else OFFLINE_ENGINE),
         **parallel_mode(settings),
-        **settings.settings(SERVED if is_load else MODE, PLAIN),
     }
     if is_load:
         mode |= {"endpoint": backend or None, "ramp_up": ramp, **load_mode(result)}

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Result, Samples
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Result, Samples, Scalar
 from db.importers.support.measures import in_ms, measured
-from db.importers.support.reading import Fields
+from db.importers.support.reading import OF_ONE_RUN, Fields
 from db.importers.support.serving import (
     FIRST_NOT_SEEN,
     UNLIMITED,
@@ -65,6 +65,50 @@ CLIENT_DEFINITIONS = {
     "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
     "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
 }
+
+ENGINE = (
+    *("quantization", "torchao_config", "kv_cache_dtype", "enforce_eager", "load_format", "max_model_len"),
+    *("attention_backend", "linear_backend", "moe_backend", "moe_runner_backend", "moe_a2a_backend"),
+    *("speculative_config", "speculative_model", "num_speculative_tokens", "speculative_algorithm"),
+    *("speculative_draft_model_path", "speculative_num_steps", "speculative_eagle_topk"),
+    *("speculative_num_draft_tokens", "max_num_seqs", "max_num_batched_tokens", "max_running_requests"),
+    *("chunked_prefill_size", "gpu_memory_utilization", "cpu_offload_gb", "num_gpu_blocks_override"),
+    *("kv_cache_memory_bytes", "kv_offloading_size", "num_scheduler_steps", "json_model_override_args"),
+)
+"""Settings of vLLM's and SGLang's engines that change their numbers, beside the flags that are on. (Elsewhere, what is
+not known tells runs apart; files of these tools have hundreds of defaults, which differ from version to version.)"""
+ENGINE_FLAG = re.compile(
+    r"(?:no_)?(?:enable|disable|use)_(?!.*(?:metrics|report|nvtx|nan_|docs|tool_|headers|tracking|v2_block))"
+)
+OFFLINE_ENGINE = (
+    *(*ENGINE, "n", "dataset_name", "prefix_len", "async_engine", "prequeue_requests"),
+    *("hf_max_batch_size", "hf_enable_torch_compile"),
+)
+"""The same and those of an offline benchmark, which starts its engine itself."""
+ON_UNLESS_OFF = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling")
+"""Flags that are null in vLLM's files unless they were given."""
+ENGINE_PLAIN = {
+    "gpu_memory_utilization": ("0.9", "0.92"),
+    "num_scheduler_steps": ("1",),
+    "n": ("1",),
+    "dataset_name": ("sharegpt", "random"),  # the default, and the data of prompts whose length is stated
+}
+"""Defaults, and what is told by the point."""
+PLAIN = (False, "False", "None", "none", "null", "auto", "", "{}", "0", "0.0")
+"""Values by which a setting of an engine says nothing."""
+
+
+def engine_settings(fields: Fields, names: Iterable[str] = ENGINE) -> dict[str, Scalar]:
+    """The settings of an engine among the arguments: those of these names, and flags that are on."""
+    flags = (name for name in fields if is_engine_flag(name) and str(fields.peek(name)) == "True")
+    found = fields.settings((*flags, *names), PLAIN)
+    off: dict[str, Scalar] = {name: False for name in ON_UNLESS_OFF if fields.peek(name) is False}
+    return off | {name: value for name, value in found.items() if str(value) not in ENGINE_PLAIN.get(name, ())}
+
+
+def is_engine_flag(name: str) -> bool:
+    """Whether an argument of this name is a flag that may change an engine's numbers."""
+    return bool(ENGINE_FLAG.match(name)) and not OF_ONE_RUN.search(name)
 
 
 def client_task(load: Fields) -> str:

@@ -210,3 +210,21 @@ def test_shapes_that_are_no_sequence_and_no_square_image_tell_series_apart(tmp_p
     (tmp_path / "r.json").write_text(json.dumps(report))
     run = only_run(tmp_path / "r.json")
     assert (run.results[0].point.label, run.cell.runtime_mode.get("shapes")) == (label, shapes)
+
+
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [
+        ({"-ip": "u8", "-pin": "NO"}, {"ip": "u8", "pin": "NO"}),
+        ({"-load_config": "/home/me/c.json", "-max_irate": "10"}, {"load_config": "c.json", "max_irate": "10"}),
+        ({"-pc": "", "layout": "[NHWC]"}, {"pc": True, "layout": "[NHWC]"}),
+        ({"-report_type": "average_counters", "-progress": ""}, {"report_type": "average_counters"}),
+        ({"-pin": "YES", "-i": "a.bin", "-t": "30", "-cache_dir": "/c", "-dump_config": "o.json"}, {}),
+    ],
+)
+def test_options_tell_series_apart_but_for_inputs_outputs_and_lengths(tmp_path, options, mode):
+    report = json.loads((FOLDER / "benchmark_report.json").read_text())
+    report["cmd_options"] |= options
+    (tmp_path / "r.json").write_text(json.dumps(report))
+    found = only_run(tmp_path / "r.json").cell.runtime_mode
+    assert found == {"api": "sync", "inference_only": True, "hint": "latency", **mode}

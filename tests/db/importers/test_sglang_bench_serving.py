@@ -170,6 +170,12 @@ def test_loads_of_other_sizes_and_servers_are_told_apart(load_of):
         "kv_cache_dtype": "fp8_e5m2",
         "disable_radix_cache": True,
     }
+    defaults = {"json_model_override_args": "{}", "moe_a2a_backend": "none", "cpu_offload_gb": 0, "log_requests": True}
+    others = {"json_model_override_args": '{"num_hidden_layers": 1}', "enable_two_batch_overlap": True}
+    others |= {"attention_backend": "torch_native", "chunked_prefill_size": -1, "max_running_requests": 1}
+    mode = load_of(server_info=server | defaults | {"enable_metrics": True}).cell.runtime_mode
+    assert load_of(server_info=server | defaults | others).cell.runtime_mode == mode | others
+    assert mode.keys() == {"endpoint", "loop", "arrivals"}
     assert load_of(server_info=None, accept_length=2.5).cell.runtime_mode["speculation"] is True
 
 

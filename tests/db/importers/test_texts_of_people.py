@@ -296,9 +296,9 @@ def test_each_result_has_the_server_that_was_started_above_it():
     text = f"{CLIENT}{serve.format('-tp 8')}{BLOCK}{serve.format('-tp 2 -pp 4')}{BLOCK}{CLIENT}{BLOCK}"
     runs, _ = read(text + CLIENT.replace("org/m", "org/other") + BLOCK)
     assert [run.cell.workload.model_id for run in runs] == ["org/m"] * 3 + ["org/other"]
-    of_two = {"tensor_parallel_size": 2, "pipeline_parallel_size": 4}
+    of_two = {"max_num_seqs": "2048", "tensor_parallel_size": 2, "pipeline_parallel_size": 4}
     assert [run.cell.runtime_mode for run in runs] == [
-        {"tensor_parallel_size": 8, "loop": "closed"},
+        {"max_num_seqs": "2048", "tensor_parallel_size": 8, "loop": "closed"},
         {**of_two, "loop": "not stated"},  # its client's command, and so its limit of requests in flight, is not
         {**of_two, "loop": "closed"},
         {"loop": "closed"},

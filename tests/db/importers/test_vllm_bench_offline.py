@@ -9,6 +9,7 @@ import pytest
 
 from db.importers.serving_clients import OFFLINE
 from db.importers.support.files import NoResultsError, read_file
+from db.importers.vllm_printed import PLUGIN as PRINTED
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
@@ -43,13 +44,34 @@ def test_the_records_for_pytorch_have_model_sizes_and_settings():
     assert run.cell.runtime_mode == {"engine": "offline", "tensor_parallel_size": 2}
 
 
-def test_an_eager_engine_is_another_series(tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "mode"),
+    [
+        ({"enforce_eager": True, "kv_cache_dtype": "fp8"}, {"enforce_eager": True, "kv_cache_dtype": "fp8"}),
+        ({"speculative_config": {"method": "ngram"}}, {"speculative_config": '{"method": "ngram"}'}),
+        ({"use_beam_search": True, "n": 8}, {"use_beam_search": True, "n": 8}),
+        ({"max_num_seqs": 1, "max_num_batched_tokens": 256}, {"max_num_seqs": 1, "max_num_batched_tokens": 256}),
+        ({"cpu_offload_gb": 20, "attention_backend": "X"}, {"cpu_offload_gb": 20, "attention_backend": "X"}),
+        ({"enable_prefix_caching": False, "enable_dbo": True}, {"enable_prefix_caching": False, "enable_dbo": True}),
+        ({"n": 1, "gpu_memory_utilization": 0.92, "cpu_offload_gb": 0, "dataset_name": "sharegpt"}, {}),
+        ({"disable_log_stats": True, "use_tqdm_on_load": True, "seed": 7, "enable_prefix_caching": None}, {}),
+    ],
+)
+def test_the_engines_settings_are_part_of_the_series(tmp_path, arguments, mode):
+    """Written by the tool with all other arguments of the command, or printed as its namespace."""
     records = json.loads((FOLDER / "latency_8.pytorch.json").read_text())
     for record in records:
-        record["benchmark"]["extra_info"]["args"] |= {"enforce_eager": True, "kv_cache_dtype": "fp8"}
+        record["benchmark"]["extra_info"]["args"] |= {"tensor_parallel_size": 1, **arguments}
     (tmp_path / "l.pytorch.json").write_text(json.dumps(records))
     (run,) = OFFLINE.runs(read_file(tmp_path / "l.pytorch.json"))
-    assert (run.cell.runtime_mode["enforce_eager"], run.cell.runtime_mode["kv_cache_dtype"]) == (True, "fp8")
+    assert run.cell.runtime_mode == {"engine": "offline", **mode}
+    given = {"model": "m", "backend": "vllm", **arguments}
+    texts = {name: value for name, value in given.items() if not isinstance(value, dict) and value is not False}
+    namespace = ", ".join(f"{name}={value!r}" for name, value in texts.items())
+    (tmp_path / "printed.log").write_text(f"Namespace({namespace})\nThroughput: 5.00 requests/s, 640.00 tokens/s\n")
+    (printed,) = PRINTED.runs(read_file(tmp_path / "printed.log"))
+    found = {name: str(mode[name]) for name in mode if name in texts}
+    assert printed.cell.runtime_mode == {"engine": "offline", **found}
 
 
 @pytest.mark.parametrize(
