@@ -77,6 +77,8 @@ to a third of its nights; beyond, as far as random walks do, up to twice the nig
 measured within minutes do not show what a day does."""
 SAME_NIGHT = 1 / 8
 """Ratio of a step in time to the mean one up to which two sessions may be of one night."""
+ENOUGH_SERIES = 0.8
+"""Share of the newest night's number of series from which the largest score of another night is one of as many."""
 LEAST_NIGHTS = 2
 """Nights before the newest one without which sessions count one by one."""
 LEAST_COURSE = 0.01
@@ -559,12 +561,25 @@ def _nights_of(values: Floats, times: Sequence[datetime | None]) -> list[int]:
 
 
 def _of_nights(scores: Floats, nights: Sequence[int]) -> list[float]:
-    """T of each past night on which at least half of the series were measured; of its sessions, the largest."""
-    past, tops = scores[:, :-1], dict[int, float]()
-    for place in np.flatnonzero((~np.isnan(past)).mean(axis=0) >= 1 / 2).tolist():
-        if nights[place] != nights[-1]:
-            tops[nights[place]] = max(float(np.nanmax(past[:, place])), tops.get(nights[place], -math.inf))
-    return [*tops.values()]
+    """T of each past night; of its sessions, the largest. Where fewer series were measured than on the newest night,
+    neighbouring ones count as one until they have as many, since the largest of fewer scores is smaller."""
+    known = ~np.isnan(scores)
+    enough = ENOUGH_SERIES * known[:, -1].sum()
+    tops: list[float] = []
+    top, measured = -math.inf, 0
+    for night in range(nights[-1]):
+        own = [place for place, number in enumerate(nights[:-1]) if number == night]
+        count = int(known[:, own].any(axis=1).sum())
+        if not count:
+            continue
+        largest = float(np.nanmax(scores[:, own]))
+        if count < enough:
+            top, measured = max(top, largest), measured + count
+            if measured < enough:
+                continue
+            largest, top, measured = top, -math.inf, 0
+        tops.append(largest)
+    return tops
 
 
 def _limit(tops: Sequence[float], false_alarms: float, series: int) -> float:

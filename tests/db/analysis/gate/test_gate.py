@@ -333,6 +333,23 @@ def test_one_odd_night_does_not_hide_a_change_of_its_series():
     assert [judged.outcome for judged in judge_all(cases)] == ["worse", "fine"]
 
 
+def test_nights_that_measure_changing_parts_of_many_series_judge_each_of_them():
+    rng = np.random.default_rng(22)
+    outcomes = []
+    for _ in range(20):
+        values = 10 * np.exp(rng.normal(0, 0.02, (60, 101)))
+        is_measured = rng.random(values.shape) < 0.3
+        is_measured[0, -1], values[0, -1] = True, 30.0
+        measured = zip(values[is_measured[:, -1]], is_measured[is_measured[:, -1]], strict=True)
+        cases = [
+            case([value if one else None for value, one in zip(row[:-1].tolist(), known, strict=False)], row[-1])
+            for row, known in measured
+        ]
+        outcomes.append([judged.outcome for judged in judge_all(cases) if judged])
+    assert [first for first, *_ in outcomes] == ["worse"] * 20, "three times as slow"
+    assert sum("worse" in others for _, *others in outcomes) <= 5
+
+
 # At most 5 % of the nights may have an alarm, and 1 % a confirmed one: 80 nights of a history, which depend on each
 # other, exceed 15 % or 4 % by chance with a probability below 1 %.
 @pytest.mark.parametrize("name", PROMISED)
