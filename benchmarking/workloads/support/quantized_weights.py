@@ -11,7 +11,7 @@ transformers' quantizers (5.23).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -108,13 +108,18 @@ def parse(config: Json, where: str) -> Quantization:
             "the unquantized model"
         )
     type_, bits, group, activations = _READERS[method](config)
+    if bits == UNSUPPORTED:
+        raise UsageError(
+            f"{where}: {CONFIG} of {method} has {type_:.60}, which is not supported: use the unquantized model"
+        )
     if not isinstance(bits, int) or not 1 < bits <= 8:
         raise UsageError(f"{where}: {CONFIG} of {method} does not say how many bits (2 to 8) its weights have")
     return Quantization(method=method, type=type_, bits=bits, group=group, activations=activations)
 
 
 Read = tuple[str, Any, str, str]
-"""Type, bits, group and activations."""
+"""Type, bits, group and activations. Of what is not supported: its name, and `UNSUPPORTED` bits."""
+UNSUPPORTED = 0
 
 
 def _grouped(config: Mapping[str, Any]) -> Read:
@@ -144,9 +149,11 @@ def _fp8(config: Mapping[str, Any]) -> Read:
 
 
 TORCHAO_NAME = re.compile(
-    r"((?P<activations>float8|int8)(dyn|dynamic|static)activation)?(?P<weights>float8|int8|int4)weight"
+    r"((?P<activations>float8|int8)(dyn|dynamic|static)activation)?(?P<weights>float8|int8|int4|intx)weight"
 )
-"""In the name of a configuration: Int8DynamicActivationInt4WeightConfig, int8_weight_only."""
+"""In the name of a configuration: Int8DynamicActivationInt4WeightConfig, int8_weight_only. The bits of intx are in its
+data."""
+INTEGER = re.compile(r"u?int([1-8])")
 
 
 def _torchao(config: Mapping[str, Any]) -> Read:
@@ -155,12 +162,39 @@ def _torchao(config: Mapping[str, Any]) -> Read:
     default = kind.get("default") if isinstance(kind, dict) else None
     name = str(default.get("_type")) if isinstance(default, dict) else str(kind)
     data = default.get("_data") if isinstance(default, dict) else config.get("quant_type_kwargs")
-    size = data.get("group_size") if isinstance(data, dict) else None
+    if not isinstance(data, dict):
+        data = {}
     match = TORCHAO_NAME.search(name.lower().replace("_", ""))
     if match is None:
-        return name, None, "", ""
+        return (name, UNSUPPORTED, "", "") if kind else ("", None, "", "")
     activations, type_ = match["activations"] or "", match["weights"]
-    return type_, {"float8": 8, "int8": 8, "int4": 4}[type_], _group(size), activations
+    if type_ == "intx":
+        dtype = data.get("weight_dtype")
+        stated = INTEGER.fullmatch(str(dtype.get("_data") if isinstance(dtype, dict) else dtype))
+        if stated is None:
+            return "", None, "", ""
+        type_ = f"int{stated[1]}"
+    return type_, 8 if type_ == "float8" else int(type_[3:]), _granularity(data), activations
+
+
+def _granularity(data: Mapping[str, Any]) -> str:
+    """The group of a configuration of torchao; of two, the second is that of the weights. Older ones have a group size
+    alone."""
+    found = data.get("granularity", data.get("weight_granularity"))
+    found = found[-1] if isinstance(found, list) and found else found
+    if not isinstance(found, dict):
+        return _group(data.get("group_size"))
+    stated = found.get("_data")
+    stated = stated if isinstance(stated, dict) else {}
+    if found.get("_type") == "PerTensor":
+        return "tensor"
+    size = stated.get("block_size") if found.get("_type") == "PerBlock" else stated.get("group_size")
+    return _block(size) if isinstance(size, list) else _group(size)
+
+
+def _block(sizes: Sequence[int]) -> str:
+    """The group of a block: of one row, its length."""
+    return _group(list(sizes)) if sizes[:-1] != [1] else _group(sizes[-1])
 
 
 def _compressed_tensors(config: Mapping[str, Any]) -> Read:
@@ -178,7 +212,7 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Read:
             activations = f"{inputs.get('type', 'int')}{inputs.get('num_bits')}" if isinstance(inputs, dict) else ""
             kinds.append((f"{'float' if is_float else 'int'}{bits}", bits, group_text, activations))
     if not kinds or any(kind != kinds[0] for kind in kinds):
-        return "mixed" if kinds else "unknown", None, "", ""
+        return ("weights of several kinds", UNSUPPORTED, "", "") if kinds else ("unknown", None, "", "")
     return kinds[0]
 
 
@@ -306,13 +340,21 @@ def _held_by_torchao(weight: Any, stored: Quantization) -> Quantization | None:
         return None
     tensor: Any = weight
     block = list(getattr(tensor, "block_size", None) or [])
-    width = tensor.shape[-1]
-    group = str(block[-1]) if block and block[-1] not in (-1, width) else "channel"
+    rows, width = tensor.shape[0], tensor.shape[-1]
+    group = "channel"
+    if block and (block[-1] not in (-1, width) or stored.group == str(width)):
+        group = _block(block)
+    elif block[:-1] == [rows] and rows > 1:
+        group = "tensor"
     name = f"{type(tensor).__name__} {getattr(tensor, 'qdata', tensor).dtype}".lower()
     found = next((one for one in ("float8", "int8", "int4") if one in name.replace("uint8", "int8")), stored.type)
     type_ = "int4" if "int4" in type(tensor).__name__.lower() else found
-    activations = "" if getattr(tensor, "act_quant_kwargs", None) is None else stored.activations or type_
-    return replace(stored, type=type_, bits=4 if type_ == "int4" else 8, group=group, activations=activations)
+    if (narrow := INTEGER.fullmatch(str(getattr(tensor, "target_dtype", "")).removeprefix("torch."))) is not None:
+        type_ = f"int{narrow[1]}"  # of the values, in wider integers
+    inputs = [getattr(tensor, name, None) for name in ("act_quant_kwargs", "activation_quantization")]
+    activations = "" if inputs == [None, None] else stored.activations or type_
+    bits = 8 if type_ == "float8" else int(type_[3:])
+    return replace(stored, type=type_, bits=bits, group=group, activations=activations)
 
 
 def _value_count(module: Any) -> int:

@@ -41,6 +41,12 @@ def compressed(bits: Any = 4, inputs: Any = None, **weights: Any) -> dict[str, A
     }
 
 
+def per(name: str, **data: Any) -> dict[str, Any]:
+    return {"_type": name, "_data": data, "_version": 1}
+
+
+PER_GROUP, INT4 = per("PerGroup", group_size=32), {"_type": "torch.dtype", "_data": "int4"}
+MIXED = {name: {"weights": {"num_bits": bits, "strategy": "channel"}} for name, bits in (("a", 4), ("b", 8))}
 TOKEN_WISE = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
 """Activations of W8A8, quantized during the call with a scale per token."""
 
@@ -66,6 +72,25 @@ TOKEN_WISE = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True
             "float8_e4m3",
         ),
         ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, "torchao:int8:channel", "int8"),
+        (torchao("Int8WeightOnlyConfig", granularity=PER_GROUP, group_size=None), "torchao:int8:g32", "int8"),
+        (torchao("Int8WeightOnlyConfig", granularity=per("PerTensor")), "torchao:int8:tensor", "int8"),
+        (torchao("Int8WeightOnlyConfig", granularity=per("PerRow", dim=-1)), "torchao:int8:channel", "int8"),
+        (
+            torchao("Float8DynamicActivationFloat8WeightConfig", granularity=[per("PerTensor"), per("PerTensor")]),
+            "torchao:float8:tensor:a-float8",
+            "float8_e4m3",
+        ),
+        (
+            torchao("Float8WeightOnlyConfig", granularity=per("PerBlock", block_size=[128, 128])),
+            "torchao:float8:g128x128",
+            "float8_e4m3",
+        ),
+        (torchao("IntxWeightOnlyConfig", granularity=PER_GROUP, weight_dtype=INT4), "torchao:int4:g32", "int4"),
+        (
+            torchao("Int8DynamicActivationIntxWeightConfig", weight_granularity=PER_GROUP, weight_dtype=INT4),
+            "torchao:int4:g32:a-int8",
+            "int4",
+        ),
         (compressed(group_size=128, strategy="group"), "compressed-tensors:int4:g128", "int4"),
         (compressed(8, type="float"), "compressed-tensors:float8:channel", "float8_e4m3"),
         (compressed(8, TOKEN_WISE), "compressed-tensors:int8:channel:a-int8", "int8"),
@@ -91,7 +116,13 @@ def test_method_bits_and_group_size_are_read_from_the_configuration(
         ({"quant_method": "gptq", "bits": 10**9}, "does not say how many bits"),
         ({"quant_method": "compressed-tensors", "config_groups": []}, "does not say how many bits"),
         (compressed([4]), "does not say how many bits"),
-        (torchao("MyConfig"), "does not say how many bits"),
+        (torchao("IntxWeightOnlyConfig"), "does not say how many bits"),
+        ({"quant_method": "torchao"}, "does not say how many bits"),
+        (torchao("FqnToConfig"), "of torchao has FqnToConfig, which is not supported: use the unquantized model"),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": MIXED},
+            "of compressed-tensors has weights of several kinds, which is not supported",
+        ),
     ],
 )
 def test_a_configuration_that_says_less_or_something_else_is_a_usage_error(config: Any, why: str) -> None:
@@ -126,11 +157,11 @@ def with_config(base: Path, folder: Path, config: Any) -> Path:
     return folder
 
 
-def quantized(base: Path, folder: Path, config: Any) -> Path:
+def quantized(base: Path, folder: Path, config: Any, dtype: str = "float32") -> Path:
     """A checkpoint that transformers quantizes and saves."""
     from transformers import AutoModelForCausalLM
 
-    AutoModelForCausalLM.from_pretrained(base, quantization_config=config, dtype="float32").save_pretrained(folder)
+    AutoModelForCausalLM.from_pretrained(base, quantization_config=config, dtype=dtype).save_pretrained(folder)
     return folder
 
 
@@ -140,6 +171,32 @@ def by_torchao(base: Path, folder: Path) -> Path:
     from transformers import TorchAoConfig
 
     return quantized(base, folder, TorchAoConfig(Int8WeightOnlyConfig()))
+
+
+def by_torchao_in_groups(base: Path, folder: Path) -> Path:
+    pytest.importorskip("torchao")
+    from torchao.quantization import Int8WeightOnlyConfig, PerGroup
+    from transformers import TorchAoConfig
+
+    return quantized(base, folder, TorchAoConfig(Int8WeightOnlyConfig(granularity=PerGroup(32))))
+
+
+def by_torchao_per_tensor(base: Path, folder: Path) -> Path:
+    pytest.importorskip("torchao")
+    from torchao.quantization import Int8WeightOnlyConfig, PerTensor
+    from transformers import TorchAoConfig
+
+    return quantized(base, folder, TorchAoConfig(Int8WeightOnlyConfig(granularity=PerTensor())))
+
+
+def by_torchao_4_bits(base: Path, folder: Path) -> Path:
+    pytest.importorskip("torchao")
+    import torch
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerGroup
+    from transformers import TorchAoConfig
+
+    of = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(32))
+    return quantized(base, folder, TorchAoConfig(of), "bfloat16")
 
 
 def by_bitsandbytes(base: Path, folder: Path) -> Path:
@@ -194,6 +251,9 @@ def by_compressed_tensors_w8a8(base: Path, folder: Path) -> Path:
     ("make", "setting", "precision", "bits", "dtype"),
     [
         (by_torchao, "torchao:int8:channel", "int8", 8, None),
+        (by_torchao_in_groups, "torchao:int8:g32", "int8", 8, None),
+        (by_torchao_per_tensor, "torchao:int8:tensor", "int8", 8, None),
+        (by_torchao_4_bits, "torchao:int4:g32:a-int8", "int4", 4, None),
         (by_bitsandbytes, "bitsandbytes:nf4:g64", "int4", 4, None),
         (by_compressed_tensors, "compressed-tensors:int4:g32", "int4", 4, "bfloat16"),
         (by_compressed_tensors_w8a8, "compressed-tensors:int8:channel:a-int8", "int8", 8, "float32"),
