@@ -36,11 +36,13 @@ from benchmarking.load.server_plan import Combination
 
 HEALTH = ("/health", "/v2/health/ready", "/v1/models")
 ABOUT = (
-    *("/v1/models", "/version", "/props", "/server_info", "/get_server_info", "/get_model_info", "/info"),
-    *("/api/version", "/v1/config"),
+    *("/v1/models", "/version", "/props", "/server_info", "/get_server_info", "/model_info", "/get_model_info"),
+    *("/info", "/api/version", "/v1/config"),
 )
 """Pages on which servers state their models, version and configuration: vLLM, llama-server, SGLang, TGI, ollama,
 OVMS."""
+OLDER = "/get_"
+"""Beginning of SGLang's older paths of pages, which are not read where the newer path has one."""
 VERSIONS = ("version", "build_info")
 """Fields of these pages that are the server's version."""
 REQUEST_S = 60.0
@@ -58,6 +60,7 @@ FREE_S = 5.0
 """How long the port of an ended server may still be in use."""
 LOG_LINES, LOG_CHARACTERS, MOST_TEXT, MOST_ANSWER = 20, 4000, 400, 20_000
 """Last lines and bytes of a log in a result; characters of a text and of a whole page that are kept."""
+TOO_LONG = "{} characters: too long to keep"
 
 
 class NotStartedError(BenchhouseError):
@@ -244,16 +247,28 @@ def log_end(log: Path) -> str:
 
 
 def about(target: Target) -> dict[str, Json]:
-    """What a server says of itself: page -> its JSON, with long texts cut."""
+    """What a server says of itself: page -> its JSON, with long texts cut, and without the longest fields of a page
+    that is too long."""
     found: dict[str, Json] = {}
     for path in ABOUT:
+        if path.startswith(OLDER) and path.replace(OLDER, "/", 1) in found:
+            continue
         with suppress(OSError, ValueError, FormatError):
             status, text = fetch(target, path)
             if status == HTTPStatus.OK and isinstance(value := parse_json(text.encode(), path), dict):
-                value = _shortened(value)
-                size = len(json.dumps(value))
-                found[path] = value if size <= MOST_ANSWER else f"{size} characters: too long to keep"
+                found[path] = _within(_shortened(value))
     return found
+
+
+def _within(page: dict[str, Json]) -> Json:
+    """The page, without its longest fields if it is too long to keep."""
+    sizes, size = {name: len(json.dumps(value)) for name, value in page.items()}, len(json.dumps(page))
+    for name, length in sorted(sizes.items(), key=lambda one: -one[1]):
+        if size <= MOST_ANSWER or length <= MOST_TEXT:  # too many short ones are not left out one by one
+            break
+        page[name] = TOO_LONG.format(length)
+        size -= length - len(json.dumps(page[name]))
+    return page if size <= MOST_ANSWER else TOO_LONG.format(size)
 
 
 def models_at(target: Target) -> list[str]:

@@ -222,6 +222,24 @@ def test_a_server_that_closes_every_get_is_up_when_it_answers_a_request(command,
         assert server.start_s < 30
 
 
+def test_a_long_page_is_kept_without_its_longest_fields_and_an_older_path_is_read_where_there_is_no_newer(monkeypatch):
+    """SGLang's configuration is long, once more within its `internal_states`, and has its version beside it."""
+    fields = {f"field_{number}": number for number in range(900)}
+    info = {**fields, "internal_states": [fields], "version": "0.5.23"}
+    many = {str(number): number for number in range(9000)}
+    pages = {"/server_info": info, "/get_server_info": info, "/get_model_info": {"path": "m"}, "/info": many}
+
+    def fetch(target, path):
+        return (200, json.dumps(pages[path])) if path in pages else (404, "")
+
+    monkeypatch.setattr(served, "fetch", fetch)
+    found = served.about(Target(url="", model=""))
+    assert found.keys() == {"/server_info", "/get_model_info", "/info"}
+    too_long = f"{len(json.dumps([fields]))} characters: too long to keep"
+    assert found["/server_info"] == {**fields, "internal_states": too_long, "version": "0.5.23"}
+    assert found["/info"] == f"{len(json.dumps(many))} characters: too long to keep"
+
+
 def test_no_vendor_is_asked_for_gpus_where_no_driver_shows_one(tmp_path, monkeypatch):
     monkeypatch.setattr(observer, "GPU_NODES", (f"{tmp_path}/renderD*",))
     assert not observer.may_have_gpus()
