@@ -163,7 +163,7 @@ class QnnDevice(DeviceKind):
             if is_simulated
             else description or f"Qualcomm NPU of {cpu_name}",
             vendor=str(first.ep_vendor),
-            driver=f"QNN plugin {dict(first.ep_metadata).get('version', self._plugin.__version__)}",
+            driver=f"QNN plugin {self._plugin.__version__}",
             memory_bytes=usable_memory_bytes(host),
             simulated=is_simulated,
             facts=Readings(values=facts, missing={"htp_architecture": why, "clock_max_hz": why}),

@@ -163,6 +163,10 @@ class _Exchange:
         """Of the body; none is asked for, but proxies compress error pages unasked."""
         self.refusal = b""
 
+    @property
+    def is_encoded(self) -> bool:
+        return self.encoding.strip().lower() not in (b"", IDENTITY)
+
     def add(self, piece: bytes, read_s: float) -> None:
         if self.status != HTTPStatus.OK:
             self.refusal = (self.refusal + piece)[:MAX_REFUSAL]
@@ -179,13 +183,13 @@ class _Exchange:
             if not self.done.done():
                 self.done.set_result(None)
         else:
-            why = self.refusal.decode(errors="replace").strip() if self.encoding == IDENTITY else ""
+            why = self.refusal.decode(errors="replace").strip() if not self.is_encoded else ""
             self.fail(f"http_{self.status}", why or f"status {self.status} without a message")
 
     def begin(self, status: int) -> None:
         """The head of the response has arrived."""
         self.status = status
-        if status == HTTPStatus.OK and self.encoding != IDENTITY:
+        if status == HTTPStatus.OK and self.is_encoded:
             named = self.encoding[:MAX_DETAIL].decode(errors="replace")
             self.fail("transfer", f"unrequested encoding of the response: {named}")
 

@@ -106,6 +106,7 @@ PATH = "/metrics"
 OF_API = re.compile(rf"(?:/v\d+|{PATH})/*$")
 """The end of the path of an API, beside which the metrics are; and that of metrics themselves."""
 MOST_METRICS = 200
+"""Names of a page that are kept beside the `KNOWN` ones."""
 MAX_NAME = 200
 """Characters of a metric's name."""
 COUNTER = re.compile(r"# TYPE ([A-Za-z_:][\w:]*) counter\s*$")
@@ -165,6 +166,9 @@ RANKS = ("pp_rank", "tp_rank", "moe_ep_rank")
 """Labels of SGLang's processes of one engine, each of which may state the whole engine's numbers."""
 MACHINE_TOTAL, MACHINE_AVAILABLE = "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes"
 """A node exporter's memory."""
+KNOWN = frozenset(EXPORTED) | {OF_PARTS, MACHINE_TOTAL, MACHINE_AVAILABLE}
+KNOWN |= {name for sources in STATES.values() for one in sources for name in ((one,) if isinstance(one, str) else one)}
+"""Metrics that are read, wherever they stand on a page."""
 
 
 def read(target: Target) -> dict[str, list[float]]:
@@ -190,7 +194,7 @@ def read(target: Target) -> dict[str, list[float]]:
         name = f"{sample[1].removesuffix(TOTAL)}{TOTAL}" if sample[1] in counters else sample[1]
         if EXPORTED.get(name) == UTILIZATION and dict(LABEL.findall(sample[2] or "")).get(OF_PARTS):
             name = OF_PARTS
-        if name not in found and len(found) == MOST_METRICS:
+        if name not in found and name not in KNOWN and len(found) >= MOST_METRICS:
             continue
         try:
             value = float(sample[3])

@@ -28,7 +28,7 @@ STATE = SimpleNamespace(
 def hardware(kind, description=None):
     metadata = {"Description": description} if description else {}
     device = SimpleNamespace(type=f"OrtHardwareDeviceType.{kind}", metadata=metadata)
-    return SimpleNamespace(ep_name=qnn.PROVIDER, ep_vendor="Qualcomm", ep_metadata={"version": "2.7.0"}, device=device)
+    return SimpleNamespace(ep_name=qnn.PROVIDER, ep_vendor="Qualcomm", ep_metadata={"version": "0.1.0"}, device=device)
 
 
 class Runtime:

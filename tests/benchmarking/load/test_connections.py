@@ -146,6 +146,8 @@ def test_a_server_without_http2_is_an_error_of_its_own(scheme, tmp_path):
         (HEAD[:9], "truncated"),
         (b"", "truncated"),
         (HEAD + b"content-encoding: gzip\r\n" + SIZED, "transfer"),
+        (HEAD + b"content-encoding: Identity\r\n" + SIZED, EVENTS),
+        (HEAD + b"content-encoding: \r\n" + SIZED, EVENTS),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "transfer"),
         (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\nx", "transfer"),
         (HEAD + b"x: " + MAX_HEAD_BYTES * b"y", "transfer"),

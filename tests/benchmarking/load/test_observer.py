@@ -245,6 +245,14 @@ def page_of(text, monkeypatch):
     return observer.read(Target(url="http://127.0.0.1:1/v1", model="m"))
 
 
+def test_what_is_read_is_found_wherever_it_stands_on_a_long_page(monkeypatch):
+    others = "".join(f"node_other_{number} 1\n" for number in range(2 * observer.MOST_METRICS))
+    memory = "node_memory_MemTotal_bytes 4e9\nnode_memory_MemAvailable_bytes 1e9\n"
+    found = page_of(f"{others}{memory}vllm:num_requests_waiting 3\n", monkeypatch)
+    assert len(found) == observer.MOST_METRICS + 3
+    assert (found["node_memory_MemTotal_bytes"], observer.state(found)["server_waiting"]) == ([4e9], 3)
+
+
 # As dcgm-exporter writes it for a board with three instances (NVIDIA/dcgm-exporter#257, #216), and for a whole GPU that
 # two containers share.
 MIG = """\
