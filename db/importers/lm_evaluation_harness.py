@@ -1,8 +1,9 @@
 """lm-evaluation-harness's results (results_TIME.json): the quality of a model, a metric for each task and measure. The
 files of lighteval, which have the same form, are marked as its own.
 
-It measures no speed: its metrics stand beside the speeds of the same model. A task's number of examples in the prompt
-and a limit of its samples are part of the series, since scores depend on them.
+It measures no speed: its metrics stand beside the speeds of the same model. What scores depend on beside the model (the
+examples in the prompt, the samples, decoding, the longest context) is part of the series, and only scores under the
+same conditions are compared.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from benchmarking.core.sample_statistics import exact_share_interval
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
-from db.importers.support.reading import Fields, is_number, top_fields
+from db.importers.support.reading import Fields, is_number, storable, top_fields
 from db.importers.support.serving import server_host
 
-PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
-ARGUMENT = re.compile(
-    r"(?:^|,)(base_url|dtype|load_in_4bit|load_in_8bit|quantization|peft|tensor_parallel_size)=([^,]+)"
-)
+PAIR = re.compile(r"(?:^|,)(\w+)=([^,]+)")
+"""An argument in a text of several."""
 RUNTIMES = {"hf": "eager", "hf-auto": "eager", "hf-causal": "eager", "huggingface": "eager", "gguf": "llama.cpp"}
+ENGINES = {"model_parallel": "eager", "gpu_memory_utilization": "vllm", "mem_fraction_static": "sglang"}
+"""lighteval writes all fields of a model's configuration: those that only one engine has."""
 OF_THE_TOOL = {"versions", "n-shot", "n-samples", "lm_eval_version", "total_evaluation_time_seconds"}
 CLIENT = re.compile(r"(?:local|openai|anthropic|vllm-server|sglang-server)-?(?:chat-)?completions?|openai-\w+")
 """A kind of model that asks a server."""
@@ -37,13 +38,23 @@ NAMES = ("alias", "name", "sample_len", "samples", "sample_count")
 """Fields of a task that are no scores."""
 CHANGES = (
     *("quantization", "load_in_4bit", "load_in_8bit", "quantization_config", "autogptq", "gptqmodel", "gguf_file"),
-    *("peft", "delta", "kv_cache_dtype"),
+    *("peft", "delta", "kv_cache_dtype", "adapter_weights", "delta_weights"),
 )
 """Arguments of a model that make another one of it than its name and dtype say."""
+CONDITIONS = {
+    **dict.fromkeys(("max_length", "max_model_len", "max_model_length", "max_gen_toks", "system_prompt")),
+    **dict.fromkeys(("chat_template_args", "think_end_token", "prefix_token_id", "override_chat_template")),
+    "multichoice_continuations_start_space": None,
+    **dict.fromkeys(("truncation", "add_bos_token", "pairwise_tokenization"), "False"),
+    **dict.fromkeys(("add_special_tokens", "skip_special_tokens", "enable_thinking"), "True"),
+}
+"""Arguments of a model that its scores depend on, and what is their default."""
+SEEDS = {"fewshot_seed": 1234, "num_fewshot_seeds": 1}
+"""What the examples in the prompts are drawn with, and its default."""
 CONTEXT = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
 """Fields of the prompts, on which scores depend."""
-MOST_SHOTS = 500
-"""Characters that the numbers of examples by task are listed in; beyond, a digest tells them from others."""
+MOST_SHOWN = 500
+"""Characters of a condition that are stored; beyond, a digest tells it from others."""
 TOTAL = re.compile(r"all|.*:_average(?:\|.*)?")
 """A mean of other tasks in lighteval's results."""
 SCORES = ("acc_norm", "acc", "exact_match", "em", "pass@1", "f1", "mc2")
@@ -78,30 +89,22 @@ def _is_score(name: str) -> bool:
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     config = top.fields("config") or top.section("config_general")
-    arguments = config.any("model_args")
-    words = arguments if isinstance(arguments, str) else ""
-    stated = dict(ARGUMENT.findall(words))
-    if isinstance(arguments, dict):
-        stated = {name: str(value) for name, value in arguments.items() if isinstance(value, str | int | bool)}
-    pretrained = PRETRAINED.search(words)
-    name = stated.get("pretrained") or (pretrained[1] if pretrained else None)
-    word = config.text("model_dtype") or stated.get("dtype")
+    arguments = storable(config.peek("model_config") or config.peek("model_args"))
+    given = _pairs(arguments)
+    word = config.text("model_dtype") or given.get("dtype")
     harness = "lighteval" if "lighteval_sha" in config else "lm-evaluation-harness"
     ended, ended_at = FILE_DATE.search(file.path.name), None
     if ended:
         with suppress(ValueError):
             ended_at = datetime.strptime(ended[1], "%Y-%m-%dT%H-%M-%S")
-    kind, device = config.text("model") or "", config.text("device") or "unknown"
-    mode: dict[str, Scalar] = {
-        name: value
-        for name, value in (
-            *((word, stated.get(word)) for word in ("load_in_4bit", "load_in_8bit", "quantization", "peft")),
-            ("limit", _scalar(config.any("limit"))),
-            ("num_fewshot", _fewshot(top.unread_copy(), config)),
-        )
-        if value not in (None, "", "False", "None")
+    kind = config.text("model") or next(
+        (ENGINES[name] for name in (arguments if isinstance(arguments, dict) else ()) if name in ENGINES), ""
+    )
+    device = config.text("device") or given.get("device") or "unknown"
+    conditions = _conditions(top, config, arguments)
+    changes: dict[str, Scalar] = {
+        name: given[name] for name in CHANGES if given.get(name, "none").lower() not in ("false", "none", "auto")
     }
-    given = arguments if isinstance(arguments, dict) else dict(re.findall(r"(?:^|,)(\w+)=([^,]+)", words))
     metrics: dict[str, float | None] = {}
     results = top.section("results")
     for task in results:
@@ -116,12 +119,16 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     seconds = top.any("total_evaluation_time_seconds") or config.any("total_evaluation_time_secondes")
     if isinstance(seconds, str | int | float) and re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
         metrics["evaluation_duration_s"] = float(seconds)
-    batch = config.any("batch_size")
+    batch = config.any("batch_size") or given.get("batch_size")
     size = int(batch) if isinstance(batch, int | str) and re.fullmatch(r"[1-9]\d{0,6}", str(batch)) else None
     yield ForeignRun(
-        quality=_quality(top, mode, harness, _quantization(given, word)),
-        model_id=top.text("model_name") or name or config.text("model_name") or UNNAMED,
-        model_revision=config.text("model_sha") or config.text("model_revision"),
+        quality=_quality(top, conditions, harness, _quantization(changes, word)),
+        model_id=top.text("model_name")
+        or given.get("pretrained")
+        or given.get("model")
+        or config.text("model_name")
+        or UNNAMED,
+        model_revision=config.text("model_sha") or config.text("model_revision") or given.get("revision"),
         parameter_count=config.integer("model_num_parameters"),
         task="evaluation",
         results=[
@@ -137,8 +144,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         device_type=device.partition(":")[0],
         device_selector=device,
         runtime=SERVER if CLIENT.fullmatch(kind) else RUNTIMES.get(kind, kind or "unknown"),
-        runtime_mode={**mode, "harness": harness},
-        host=server_host(stated.get("base_url")),
+        runtime_mode={**changes, **conditions, "harness": harness},
+        host=server_host(given.get("base_url")),
         precision_word=word,
         tool_version=top.text("lm_eval_version"),
         versions={"transformers": top.text("transformers_version")},
@@ -146,10 +153,54 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     )
 
 
-def _quantization(arguments: Mapping[str, Any], dtype: str | None) -> str | None:
+def _pairs(value: Json) -> dict[str, str]:
+    """Arguments as text by name, of an object or of a text as on a command line; those that are null are left out."""
+    pairs = value.items() if isinstance(value, dict) else PAIR.findall(value) if isinstance(value, str) else ()
+    return {name: str(one) for name, one in pairs if one is not None and str(one) not in ("", "None")}
+
+
+def _conditions(top: Fields, config: Fields, arguments: Json) -> dict[str, Scalar]:
+    """What the scores depend on beside the model, without what is the default."""
+    stated = arguments.get("generation_parameters") if isinstance(arguments, dict) else None
+    generation = _pairs(config.any("generation_parameters") or stated)
+    if generation.get("temperature") in ("0", "0.0"):  # lighteval writes its default
+        del generation["temperature"]
+    given = _pairs(arguments)
+    found: dict[str, Any] = {
+        "limit": config.any("limit") or config.any("max_samples"),
+        "num_fewshot": _fewshot(top.unread_copy(), config),
+        "decoding": _listed(_pairs(config.any("gen_kwargs")) or generation),
+        **{name: top.peek(name) for name in CONTEXT},
+        **{name: config.peek(name) for name, default in SEEDS.items() if config.peek(name) != default},
+        **{
+            name: _short(given[name], given[name])
+            for name, default in CONDITIONS.items()
+            if given.get(name, default) != default
+        },
+    }
+    counts = top.peek("n-samples")
+    if not found["limit"] and isinstance(counts, dict):
+        chosen = {
+            task: f"{count.get('effective')} of {count.get('original')}"
+            for task, count in counts.items()
+            if isinstance(count, dict) and count.get("effective") != count.get("original")
+        }
+        found["samples"] = _listed(chosen)
+    return {name: value for name, value in found.items() if str(_scalar(value)) not in ("", "None", "False")}
+
+
+def _listed(values: Mapping[str, Json]) -> str:
+    return _short(", ".join(f"{name}={value}" for name, value in sorted(values.items())), values)
+
+
+def _short(text: str, whole: Json | Mapping[str, Json]) -> str:
+    """The text; of a long one the beginning and a digest of the whole."""
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}… {canonical_hash(whole)[:12]}"
+
+
+def _quantization(changes: Mapping[str, Scalar], dtype: str | None) -> str | None:
     """What makes another model of the named one, in one text: a quantization by its name alone, as speeds have it."""
-    stated = {name: str(arguments[name]) for name in CHANGES if name in arguments}
-    stated = {name: value for name, value in stated.items() if value.lower() not in ("", "false", "none", "auto")}
+    stated = {name: str(value) for name, value in changes.items()}
     if precision_of(dtype) == "other" and dtype is not None:
         stated.setdefault("quantization", dtype.strip())
     if set(stated) == {"quantization"}:
@@ -157,7 +208,7 @@ def _quantization(arguments: Mapping[str, Any], dtype: str | None) -> str | None
     return ", ".join(f"{name}={value}" for name, value in stated.items()) or None
 
 
-def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization: str | None) -> Quality | None:
+def _quality(top: Fields, conditions: Mapping[str, Scalar], harness: str, quantization: str | None) -> Quality | None:
     """The mean score of the tasks, whose units are the tasks; None without a score between 0 and 1. Totals of groups
     are left out, since their tasks count. The errors of tasks are independent, so their squares add up."""
     results, groups, means = top.peek("results"), top.peek("group_subtasks"), top.peek("groups")
@@ -190,8 +241,9 @@ def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization
     alike: dict[str, Json] = {
         "scores": scored,
         "versions": {task: str(versions.get(task)) for task in found} if isinstance(versions, dict) else None,
-        **{name: mode.get(name) for name in ("limit", "num_fewshot")},
+        **dict.fromkeys(("limit", "num_fewshot")),
         **{name: _scalar(top.peek(name)) for name in CONTEXT},
+        **conditions,
     }
     inputs = canonical_hash(alike)
     how: dict[str, Json] = {"harness": harness, "windows": len(found), "tasks": scored, "quantization": quantization}
@@ -227,8 +279,7 @@ def _fewshot(top: Fields, config: Fields) -> str | None:
     distinct = {str(shot) for shot in shots.values()}
     if len(distinct) == 1:
         return distinct.pop()
-    text = ", ".join(f"{task}={shot}" for task, shot in sorted(shots.items()))
-    return text if len(text) <= MOST_SHOTS else f"{text[:MOST_SHOTS]}… {canonical_hash(shots)[:12]}"
+    return _listed(shots)
 
 
 PLUGIN = Format(

@@ -358,6 +358,11 @@ def test_long_lists_of_examples_that_differ_at_their_end_are_two_series(tmp_path
     assert max(map(len, found)) < 600
 
 
+def setup(run):
+    """What tells the run's series from others of the model, apart from the device."""
+    return json.dumps([run.cell.precision, run.cell.runtime_mode], sort_keys=True)
+
+
 def evaluation(folder, *, scores=None, date=1772366400.25, **config):
     """The run of an evaluation like the fixture's, with other scores by task or another configuration."""
     data = {**EVALUATION, "date": date, "config": {**EVALUATION["config"], **config}}
@@ -412,6 +417,34 @@ def test_a_task_without_a_share_takes_no_other_and_a_missing_error_only_the_inte
     both = evaluation(tmp_path, scores={"bad": good, "good": good}).quality
     assert (quality.inputs == both.inputs) is is_counted
     assert evaluation(tmp_path, scores={"bad": {"word_perplexity,none": 9.5}}).quality is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gen_kwargs": {"temperature": 0.9, "do_sample": True}},
+        {"fewshot_seed": 0},
+        {"model_args": "pretrained=demo/model,dtype=bfloat16,max_length=512"},
+        {"limit": 10},
+    ],
+)
+def test_scores_under_other_conditions_are_another_series_and_not_compared(tmp_path, changed):
+    plain, other = evaluation(tmp_path), evaluation(tmp_path, **changed)
+    assert setup(other) != setup(plain)
+    assert not other.quality.same_inputs("task_accuracy", plain.quality)
+    defaults = {"gen_kwargs": None, "fewshot_seed": 1234, "limit": None}
+    parallel = "pretrained=demo/model,dtype=bfloat16,parallelize=True"
+    assert setup(evaluation(tmp_path, **defaults, model_args=parallel)) == setup(plain)
+    written = {"gen_kwargs": "do_sample=True,temperature=0.9"} if "gen_kwargs" in changed else changed
+    assert setup(evaluation(tmp_path, **written)) == setup(other)  # as older versions wrote it
+
+
+def test_changes_of_the_model_are_compared_on_the_same_inputs(tmp_path):
+    for change in ("load_in_8bit=True", "delta=demo/delta", "kv_cache_dtype=fp8"):
+        changed = evaluation(tmp_path, model_args=f"pretrained=demo/model,dtype=bfloat16,{change}")
+        plain = evaluation(tmp_path)
+        assert setup(changed) != setup(plain)
+        assert changed.quality.same_inputs("task_accuracy", plain.quality)
 
 
 def test_scores_stand_beside_the_speeds_of_the_same_model_precision_and_engine(make_run, tmp_path, capsys):
@@ -559,6 +592,51 @@ def test_scores_of_lighteval_are_its_own(tmp_path):
     assert run.started_at == "2025-03-08T00:35:08+00:00"
     assert run.results[0].metrics["quality_leaderboard_arc_challenge_25_acc"] == 0.5622866894197952
     assert run.results[0].metrics["evaluation_duration_s"] == 15039.25
+
+
+def test_lightevals_configuration_of_the_model_is_its_setup(tmp_path):
+    def run(samples=None, **model):
+        general = {
+            "lighteval_sha": "?",
+            "num_fewshot_seeds": 1,
+            "max_samples": samples,
+            "model_name": "org/m",
+            "model_config": {
+                "model_name": "org/m",
+                "revision": "main",
+                "batch_size": 8,
+                "model_parallel": None,
+                "device": "cuda",
+                "dtype": "bfloat16",
+                "max_length": None,
+                "add_special_tokens": True,
+                "system_prompt": None,
+                "generation_parameters": {"temperature": 0, "top_p": None},
+                "tokenizer": None,
+                "compile": False,
+                **model,
+            },
+        }
+        results = {"arc:challenge|25": {"acc": 0.6, "acc_stderr": 0.01}, "all": {"acc": 0.6, "acc_stderr": 0.01}}
+        (tmp_path / "results_a.json").write_text(
+            json.dumps({"config_general": general, "results": results, "versions": {}})
+        )
+        (found,) = runs(tmp_path / "results_a.json")
+        return found
+
+    plain = run()
+    cell, (result,) = plain.cell, plain.results
+    assert (cell.precision, cell.runtime, cell.runtime_mode) == ("bfloat16", "eager", {"harness": "lighteval"})
+    assert (cell.workload.revision, plain.hardware.device.type) == ("main", "cuda")
+    assert (result.point.batch_size, [doubt.kind for doubt in result.doubts]) == (8, ["undated"])
+    four_bits = run(dtype="4bit")
+    assert setup(four_bits) != setup(plain)
+    assert four_bits.quality.inputs == plain.quality.inputs
+    others = [run(samples=10), run(generation_parameters={"temperature": 1.0}), run(max_length=512)]
+    others += [run(system_prompt="short"), run(system_prompt="long " * 200)]
+    assert len({setup(one) for one in (plain, *others)}) == 6
+    assert len({one.quality.inputs for one in (plain, *others)}) == 6
+    assert max(len(str(one.cell.runtime_mode)) for one in others) < 700
 
 
 def test_aiperfs_newer_table_has_sums_and_signs():
