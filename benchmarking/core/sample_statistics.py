@@ -325,11 +325,12 @@ def median_error(statistics: Statistics) -> float:
 
 
 def between_launches_interval(medians: Sequence[float]) -> tuple[float, float]:
-    """95 % t interval on the logarithms of at least two launches' positive medians."""
+    """95 % t interval on the logarithms of at least two launches' positive medians. It contains the median of the
+    launches, which is off their mean where they lie on two levels."""
     logs = np.log(np.asarray(medians, dtype=np.float64))
     half = t_quantile(0.975, len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
-    centre = float(logs.mean())
-    return math.exp(centre - half), math.exp(centre + half)
+    centre, middle = float(logs.mean()), median(medians)
+    return min(math.exp(centre - half), middle), max(math.exp(centre + half), middle)
 
 
 IntervalScope = Literal["between", "within"]
@@ -372,9 +373,7 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
     lows = [statistics.ci_low for statistics in described if statistics.ci_low is not None]
     highs = [statistics.ci_high for statistics in described if statistics.ci_high is not None]
     if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
-        # The interval contains the median of the launches, which is off their mean where they lie on two levels.
-        low, high = between_launches_interval(medians)
-        values |= {"ci_low": min(low, median(medians)), "ci_high": max(high, median(medians))}
+        values["ci_low"], values["ci_high"] = between_launches_interval(medians)
         scope = "between"
     elif len(lows) == len(highs) == len(described):  # the hull of their own intervals
         values |= {"ci_low": min(lows), "ci_high": max(highs)}

@@ -13,10 +13,10 @@ from visualize.drawing.configurations import clear_winner
 from visualize.drawing.marks import Cell, figure, heat_key, heat_panel, held
 from visualize.drawing.rows import (
     CELL,
-    JUDGED_THROUGHPUT,
     LATENCY,
     MEMORY_COLUMNS,
     POINT_COLUMNS,
+    THROUGHPUT,
     ChartPlugin,
     Drawing,
     Row,
@@ -54,9 +54,9 @@ class BatchSequenceHeatmap(ChartPlugin):
     name = "batch_sequence_heatmap"
     title = "Throughput by batch size and sequence length"
     needs = "a model measured at two or more batch sizes and sequence lengths"
-    columns = JUDGED_THROUGHPUT
+    columns = f"{THROUGHPUT} AS value"
     condition = "r.sequence_length IS NOT NULL"
-    is_judged = True
+    judged = "throughput_samples_per_sec"
     of_cell = True
     alike = (*CELL, *(name for name in POINT_COLUMNS if name != "sequence_length"))
 
@@ -117,11 +117,10 @@ PLUGINS = (
         title="Throughput vs batch size",
         needs=f"a model measured at {SIZES_OR_LENGTHS}",
         quantity="the throughput",
-        judged="latency_median_ms",
-        better="higher",
-        columns=JUDGED_THROUGHPUT,
+        judged="throughput_samples_per_sec",
+        columns=f"{THROUGHPUT} AS value",
         value_title=_throughput_title,
-        notes=lambda drawn: [words.interval(drawn, "Band or whisker, converted from latency")],
+        notes=_interval,
     ),
     BatchChart(
         name="memory_vs_batch_size",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.text import counted, distinct_names
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
@@ -127,7 +128,7 @@ class HardwareSpeedup(ChartPlugin):
         $baseline IN (run.device, split_part(run.device, ':', 1), hardware.device_name), FALSE
     ) AS is_on_baseline"""
     newest = "comparable"
-    is_judged = True
+    judged = DEFAULT_METRIC
     alike = (*SUBJECT, *POINT_COLUMNS)
 
     def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
@@ -283,7 +284,7 @@ class Scaling(ChartPlugin):
         ) AS is_gpu"""  # noqa: S608 - a constant of ours
     newest = "comparable"
     condition = "run.num_threads IS NOT NULL OR is_gpu"
-    is_judged = True
+    judged = DEFAULT_METRIC
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         on_gpus = []

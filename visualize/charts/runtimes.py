@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean
 from typing import get_args
 
+from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.records import Precision
 from benchmarking.core.text import counted, distinct_names
 from benchmarking.core.text import number as exact
@@ -63,7 +64,7 @@ class RuntimeComparison(ChartPlugin):
             SELECT result_id, runtime, precision FROM benchmark_results JOIN benchmark_runs USING (run_id)
         ) baseline ON baseline.result_id = c.baseline_result_id"""
     newest = None
-    is_judged = True
+    judged = DEFAULT_METRIC
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for key, members in grouped(rows, ALIKE):
@@ -264,7 +265,7 @@ class RuntimePrecision(ChartPlugin):
     columns = f"c.place, c.is_ranked, {LATENCY}, r.output_error"
     joins = "JOIN runtime_comparison c ON c.result_id = r.result_id"
     newest = None
-    is_judged = True
+    judged = DEFAULT_METRIC
     alike = (*ALIKE, *POINT_COLUMNS)
 
     def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import Direction
+from benchmarking.core.metrics import METRICS
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
-from visualize.drawing.configurations import judged_pairs, with_launches
+from visualize.drawing.configurations import judged_pairs
 from visualize.drawing.figure import Entry, Line, Panel, Rule, end_notes
 from visualize.drawing.marks import Series, ends, figure, held, legend, marks_of, not_drawn, spread
 from visualize.drawing.rows import (
@@ -20,7 +19,6 @@ from visualize.drawing.rows import (
     ChartPlugin,
     Drawing,
     Row,
-    Selection,
     axis_values,
     grouped,
     is_ok,
@@ -30,9 +28,6 @@ from visualize.drawing.rows import (
     varying,
 )
 from visualize.drawing.scales import size_axis, spans_decade, value_axis
-
-if TYPE_CHECKING:
-    from db.warehouse import Warehouse
 
 BATCH_LABEL = AXES["batch_size"].title
 ALIKE = ("new_tokens", "concurrency")
@@ -52,7 +47,7 @@ class BatchChart(ChartPlugin):
     title: str
     needs: str
     columns: str
-    """SELECT list of `value`, `low` and `high`, or of the `readings`."""
+    """SELECT list of `value`, `low` and `high` (by default those of the launches), or of the `readings`."""
     value_title: Callable[[Row], str]
     """Name and unit of the values of a row."""
     notes: Callable[[Sequence[Row]], Sequence[str]]
@@ -61,10 +56,7 @@ class BatchChart(ChartPlugin):
     quantity: str | None = None
     """Name of the quantity in titles: "peak memory"."""
     judged: str | None = None
-    """The metric whose launches the judge compares for a ratio in a title; None: titles state plain ratios of
-    readings."""
-    better: Direction = "lower"
-    """With "higher", the launches are latencies, to which the values are inversely proportional."""
+    """With None, titles state plain ratios of readings."""
     of_cell: bool = True
     also_by_sequence: bool = False
     """Whether a second panel shows the results against sequence length, which without several batch sizes is the only
@@ -75,10 +67,6 @@ class BatchChart(ChartPlugin):
     """Whether a reading is divided by the batch size."""
     reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
     """A horizontal reference line: (label, value)."""
-
-    def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
-        rows = super().rows(warehouse, selection)
-        return rows if self.judged is None else with_launches(warehouse, rows, self.judged)
 
     def groups(self, rows: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
         if self.readings:
@@ -153,7 +141,8 @@ class BatchChart(ChartPlugin):
         is_told = self.quantity is not None and len(sizes) > 1 and len(pairs) == len(groups)
         is_told = is_told and not measured_apart(drawn) and not key["simulated"]
         if is_told and self.judged is not None:
-            is_told = all(judged_pair.verdict != "not judged" for judged_pair in judged_pairs(pairs, self.better))
+            better = METRICS[self.judged].better or "lower"
+            is_told = all(judged_pair.verdict != "not judged" for judged_pair in judged_pairs(pairs, better))
         if is_told:
             ratios = [last["value"] / first["value"] for first, last in pairs]
             least, most = (exact(ratio, 2) for ratio in (min(ratios), max(ratios)))

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Direction
+from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
 from benchmarking.core.text import distinct_names
 from benchmarking.core.text import number as exact
 from benchmarking.core.verdicts import judging
@@ -29,7 +31,7 @@ from visualize.drawing.scales import Axis, number, row_axis
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-LAUNCHES = "launch_medians_ms"
+LAUNCHES = "launch_values"
 """Key of a row: number of a launch -> its median latency in ms, or what else a chart is about."""
 STARTS = "launch_starts"
 """Key of a row: number of a launch -> start of its measurement."""
@@ -38,21 +40,29 @@ JUDGED: Mapping[Direction, str] = {"lower": DEFAULT_METRIC, "higher": "throughpu
 
 
 def with_launches(warehouse: Warehouse, rows: Sequence[Row], metric: str = DEFAULT_METRIC) -> list[Row]:
-    """The rows, each with the metric of its launches, and their starts."""
+    """The rows, each with the metric of its launches, their starts and, where the query has none, their interval, of
+    three launches or more and scaled to `value`, which may be in another unit."""
     from db.analysis.compare.stored_results import launch_starts, launch_values
 
     ids = sorted({row["result_id"] for row in rows})
     found, starts = launch_values(warehouse, ids, METRICS[metric]), launch_starts(warehouse, ids)
-    return [
-        {**row, LAUNCHES: found.get(row["result_id"], {}), STARTS: starts.get(row["result_id"], {})} for row in rows
-    ]
+    given: list[Row] = []
+    for row in rows:
+        launches = found.get(row["result_id"], {})
+        own: dict[str, Any] = {**row, LAUNCHES: launches, STARTS: starts.get(row["result_id"], {})}
+        if "low" not in row:
+            own |= {"low": None, "high": None}
+            values = [value for value in launches.values() if value > 0]
+            if row["value"] is not None and len(values) == len(launches) >= MIN_LAUNCHES_FOR_BETWEEN:
+                low, high = (row["value"] * end / median(values) for end in between_launches_interval(values))
+                own |= {"low": low, "high": high}
+        given.append(own)
+    return given
 
 
 def judgements(rival: Row, others: Sequence[Row], better: Direction = "lower") -> tuple[Judgement, ...]:
     """The judgements of a row against each other row, as one comparison; "faster" if the row is faster than that one.
-
-    `value` of the rows is their median latency, or with "higher" a throughput, which is inversely proportional to it.
-    """
+    The launches of the rows are those of a latency, or with "higher" of a throughput."""
     return judged_pairs([(other, rival) for other in others], better)
 
 
@@ -64,13 +74,7 @@ def judged_pairs(pairs: Sequence[tuple[Row, Row]], better: Direction = "lower") 
         if measured_apart(pair):
             judged.append(Pair())
             continue
-        sides: list[dict[int, float]] = []
-        for row in pair:
-            launches = {number: value for number, value in row.get(LAUNCHES, {}).items() if value > 0}
-            if better == "higher":
-                work = row["value"] * row["latency_median_ms"] if launches else 0.0
-                launches = {number: work / value for number, value in launches.items()}
-            sides.append(launches)
+        sides = [{number: value for number, value in row.get(LAUNCHES, {}).items() if value > 0} for row in pair]
         starts = pair[0].get(STARTS, {}), pair[1].get(STARTS, {})
         judged.append(judging.pair_of_launches((sides[0], sides[1]), starts))
     return judge(judged, METRICS[JUDGED[better]])

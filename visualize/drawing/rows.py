@@ -80,8 +80,9 @@ class ChartPlugin:
     """Whether it is drawn without being named. Charts of single results are not: they would make too many files."""
     has_metric: bool = False
     """Whether it draws `Selection.metric`."""
-    is_judged: bool = False
-    """Whether it names the best of several results or draws their ratios, which takes the values of their launches."""
+    judged: str | None = None
+    """The metric whose launches the judge compares, of a chart that names the best of several results or states their
+    ratios."""
     loads: Literal["without", "only", "also"] = "without"
     """Whether it draws load tests, whose levels are not grid points and are not comparable with calls."""
     alike: tuple[str, ...]
@@ -113,11 +114,11 @@ class ChartPlugin:
                 raise FormatError(f"{warehouse.path}: result {row['result_id']}: no run has the value {value:g}")
         if self.newest != "latest":
             rows = with_newer(warehouse, rows)
-        if not self.is_judged:
+        if self.judged is None:
             return rows
         from visualize.drawing.configurations import with_launches
 
-        return with_launches(warehouse, rows)
+        return with_launches(warehouse, rows, self.judged)
 
     def groups(self, rows: Sequence[Row]) -> Iterable[tuple[Row, list[Row]]]:
         """The rows of each figure, with what they share.
@@ -239,10 +240,6 @@ LATENCY = "r.latency_median_ms AS value, r.latency_ci_low_ms AS low, r.latency_c
 """SELECT list of the median latency with its interval."""
 THROUGHPUT = "CASE WHEN r.new_tokens IS NULL THEN r.throughput_samples_per_sec ELSE r.throughput_tokens_per_sec END"
 """Generated tokens per second, or inputs per second of models that generate none."""
-JUDGED_THROUGHPUT = f"""{THROUGHPUT} AS value, value * r.latency_median_ms / r.latency_ci_high_ms AS low,
-    value * r.latency_median_ms / r.latency_ci_low_ms AS high, r.latency_median_ms"""
-"""One call is in flight at a time, so throughput is the work of a call divided by its latency, and its interval is the
-scaled inverse of the latency interval."""
 MEMORY_COLUMNS = ", ".join(f"r.{column}" for column in PEAK_MEMORY)
 """SELECT list with every column of peak memory."""
 

@@ -67,6 +67,14 @@ def test_the_heat_map_title_names_the_best_point_if_its_interval_overlaps_no_oth
     run = alter.results(make_run(), faster, lambda point: point.batch_size == 2 and point.sequence_length == 32)
     (figure,) = figures("batch_sequence_heatmap", run)
     assert see.texts(figure)[0] == "bert-base-uncased: highest throughput at batch 2, sequence 32 (523 inputs/s)"
+
+    def with_a_slow_call(result):
+        last = replace(result.samples[-1], values=(*result.samples[-1].values, 5000.0))
+        return replace(result, samples=(*result.samples[:-1], last))
+
+    slow = alter.results(run, with_a_slow_call, lambda point: point.batch_size == 2 and point.sequence_length == 32)
+    (figure,) = figures("batch_sequence_heatmap", slow)
+    assert "highest" not in see.texts(figure)[0], "the median latency of a launch does not show its throughput"
     (figure,) = figures("batch_sequence_heatmap", make_run())
     assert see.texts(figure)[0] == "Throughput by batch size and sequence length: bert-base-uncased"
 
