@@ -182,9 +182,10 @@ class Operation(FamilyOperation):
     def keep_in_flight(
         self, count: int, now_ns: Callable[[], int], until_ns: float = float("inf"), least: int = 0
     ) -> Sequence[Completion]:
-        """Run `count` requests with `requests_in_flight` of them at any time: one starts as soon as one ends. After the
-        first `least`, none starts once the clock has reached `until_ns`. The completions in their order, once the last
-        request has ended. Only for operations with several requests in flight."""
+        """Run `count` requests with `requests_in_flight` of them at any time: one is submitted when one ends, and its
+        time begins then, however long it waits for a processor. After the first `least`, none starts once the clock has
+        reached `until_ns`. The completions in their order, once the last request has ended. Only for operations with
+        several requests in flight."""
         raise NotImplementedError(f"{type(self).__name__} runs one request at a time")
 
     def own_times_ns(self) -> Mapping[str, int]:

@@ -73,15 +73,17 @@ class WorkersOperation(Operation):
         self, count: int, now_ns: Callable[[], int], until_ns: float = float("inf"), least: int = 0
     ) -> Sequence[Completion]:
         started = numbers()  # `next` is atomic in the interpreter, so no two workers get the same number
+        began = now_ns()
 
         def work(worker: int) -> list[Completion]:
-            operation, completions = self._operations[worker], []
+            operation, completions, submitted = self._operations[worker], list[Completion](), began
             while (number := next(started)) < count and (number < least or now_ns() < until_ns):
                 marks: list[tuple[str, int]] = []
                 operation.reset()
-                submitted = now_ns()
                 self._last[worker] = operation.run(_recorder(marks, now_ns))
-                completions.append(Completion(submitted_ns=submitted, completed_ns=now_ns(), marks=tuple(marks)))
+                completed = now_ns()
+                completions.append(Completion(submitted_ns=submitted, completed_ns=completed, marks=tuple(marks)))
+                submitted = completed
             return completions
 
         by_worker = self._threads.run([partial(work, number) for number in range(self.requests_in_flight)])

@@ -261,6 +261,7 @@ class ConcurrentRunner(RequestRunner):
         self._verify = verify
         self._now_ns = time.perf_counter_ns
         self._done: list[Completion] = []
+        self._free_ns = [0] * requests
         self._last = self._by_number[0]
         self._queue.set_callback(self._completed)
 
@@ -268,7 +269,7 @@ class ConcurrentRunner(RequestRunner):
         for request in self._by_number:
             request.bind(feeds)
         number: int = self._queue.get_idle_request_id()
-        self._queue.start_async(share_inputs=True, userdata=self._now_ns())
+        self._queue.start_async(share_inputs=True, userdata=number)
         self._queue.wait_all()
         self._last = self._by_number[number]
         return self._last.outputs()
@@ -276,26 +277,24 @@ class ConcurrentRunner(RequestRunner):
     def keep_in_flight(
         self, count: int, now_ns: Callable[[], int], until_ns: float, least: int
     ) -> Sequence[Completion]:
-        """As `Operation.keep_in_flight`; the requests use the inputs of the last call. A request's time begins when the
-        queue has room for it."""
-        self._now_ns, self._done = now_ns, []
+        """As `Operation.keep_in_flight`; the requests use the inputs of the last call."""
+        self._now_ns, self._done, self._free_ns = now_ns, [], [now_ns()] * self.requests
         start, wait_for_room = self._queue.start_async, self._queue.get_idle_request_id
         for number in range(count):
-            wait_for_room()
-            submitted_ns = now_ns()
-            if number >= least and submitted_ns >= until_ns:
+            place = wait_for_room()
+            if number >= least and now_ns() >= until_ns:
                 break
-            start(share_inputs=True, userdata=submitted_ns)
+            start(share_inputs=True, userdata=place)
         self._queue.wait_all()
         # A thread may be interrupted between reading the clock and adding its request.
         return sorted(self._done, key=lambda done: done.completed_ns)
 
-    def _completed(self, request: Any, submitted_ns: int) -> None:
-        self._done.append(
-            Completion(
-                submitted_ns=submitted_ns, completed_ns=self._now_ns(), runtime_ns=round(request.latency * NS_PER_MS)
-            )
-        )
+    def _completed(self, request: Any, place: int) -> None:
+        """Called before the queue gives the place to another request, whose time begins here."""
+        submitted_ns, completed_ns = self._free_ns[place], self._now_ns()
+        self._free_ns[place] = completed_ns
+        runtime_ns = round(request.latency * NS_PER_MS)
+        self._done.append(Completion(submitted_ns=submitted_ns, completed_ns=completed_ns, runtime_ns=runtime_ns))
 
     def begin(self, graph: str, batch_size: int, first: Mapping[str, Placed]) -> None:
         raise NotImplementedError("the throughput hint is for graphs without states")

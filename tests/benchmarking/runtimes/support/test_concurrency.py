@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -186,6 +187,17 @@ def test_a_worker_starts_its_next_request_without_waiting_for_the_others(workers
     assert (slow.calls, fast.calls) == (1, 11)  # awaiting both each time would be six calls of each
     assert [one.completed_ns for one in done] == sorted(one.completed_ns for one in done)
     assert all([name for name, _ in one.marks] == ["encode"] for one in done)
+
+
+def test_a_request_counts_from_the_end_of_the_one_before_it(workers):
+    """What a worker waits for the interpreter or a processor between two requests is part of the second one's time."""
+    ticks = count()
+    operation, began = workers(Sleep(), Sleep()), 0
+    done = operation.keep_in_flight(12, lambda: next(ticks))
+    ends = {one.completed_ns for one in done}
+    assert all(one.submitted_ns in {began, *ends} for one in done)
+    later = [one.submitted_ns for one in done if one.submitted_ns != began]
+    assert len(set(later)) == len(later) == len(done) - 2, "each place begins again when it ends"
 
 
 def test_requests_in_flight_end_after_the_time_limit(workers):
