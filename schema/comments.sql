@@ -36,7 +36,7 @@ COMMENT ON COLUMN benchmark_results.real_time_factor IS 'Median latency per seco
 COMMENT ON COLUMN benchmark_results.active_parameter_count IS 'Parameters used for one token; fewer than parameter_count in a mixture of experts.';
 COMMENT ON COLUMN benchmark_results.expert_load_imbalance IS 'Tokens of the busiest expert relative to the mean of all experts: 1 is an even load.';
 COMMENT ON COLUMN benchmark_results.bytes_accessed IS 'Bytes that a call reads and writes, counted from the inputs and outputs of its operations.';
-COMMENT ON COLUMN benchmark_results.achieved_flops_per_sec IS 'Floating-point operations of a call per second of its median latency.';
+COMMENT ON COLUMN benchmark_results.achieved_flops_per_sec IS 'Floating-point operations of a call per second of its median latency; with requests in flight, times completed requests per second.';
 COMMENT ON COLUMN benchmark_results.output_max_abs_error IS 'Largest absolute difference between an output value and that of the eager float32 model; the worst of several arrays.';
 COMMENT ON COLUMN benchmark_results.output_cosine_similarity IS 'Cosine of the angle between the output and that of the eager float32 model: 1 is the same direction; the worst of several arrays.';
 COMMENT ON COLUMN benchmark_results.output_equal_token_share IS 'Share of generated tokens that equal those of the eager float32 model at the same position.';

@@ -149,7 +149,7 @@ class Metric:
     """What it is computed from: the raw metric of the samples, or the name of the reading."""
     statistic: Statistic = "median"
     """How a launch's samples are summarized: a field of `sample_statistics.Statistics`; or "rate", work per second,
-    inversely proportional to their mean."""
+    inversely proportional to their mean, or where it is not judged to their median."""
     over_launches: OverLaunches = "median"
     """How the launches' readings are combined; samples are combined by `sample_statistics.over_launches`."""
     unit: str = ""
@@ -420,7 +420,7 @@ THROUGHPUT_AT_MEDIAN = "throughput_at_median"
 """Items per second if every call took as long as the median one, in other_metrics. The throughput is the mean over all
 calls, so the two differ if few calls are slow."""
 OVERLAPPING = "not_applicable: requests overlap, so their rate does not follow from their latency"
-"""Why a load has no throughput at the median."""
+"""Why a load, or a point with requests in flight, has no throughput at the median."""
 CUSTOM_METRICS = "custom_metrics"
 """The key, in a measurement's and a result's details, of units and directions: name -> {"unit", "better"}."""
 CUSTOM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

@@ -19,6 +19,7 @@ from benchmarking.core.metrics import (
     METRICS,
     MS_PER_S,
     OF_SINGLE_CALLS,
+    OVERLAPPING,
     THROUGHPUT_AT_MEDIAN,
     OverLaunches,
     Source,
@@ -46,8 +47,6 @@ from benchmarking.measure import doubt_rules
 from benchmarking.measure.timing import (
     LATENCY_REQUEST,
     LATENCY_WALL,
-    TIME_PER_OUTPUT_TOKEN,
-    TIME_TO_FIRST_TOKEN,
     TOKENIZE,
     Series,
 )
@@ -58,7 +57,7 @@ ENERGY_UNITS = {"item": "items_per_call", "token": "tokens_per_call"}
 
 
 def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
-    """All rates, device times and phases of the launches, by column. A phase's median is over all its occurrences in
+    """Throughput, device times and phases of the launches, by column. A phase's median is over all its occurrences in
     all calls of a launch."""
     by_launch: list[dict[str, float]] = []
     for launch in measured:
@@ -67,9 +66,7 @@ def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
         # Items (tokens) per call x calls / wall time, where wall time is the sum over sequential calls, or the time
         # from the first start to the last end of requests in flight. It is thus a mean, not the rate at the median.
         wall_ms = launch.extra.get("requests_wall_ms", sum(series[LATENCY_WALL]))
-        items, tokens, prompt_tokens, new_tokens = (
-            _count(launch, key) for key in ("items_per_call", "tokens_per_call", "prompt_tokens_per_call", "new_tokens")
-        )
+        items, tokens = (_count(launch, key) for key in ("items_per_call", "tokens_per_call"))
         calls_per_s = len(series[LATENCY_WALL]) * MS_PER_S / wall_ms if wall_ms > 0 else None
         if items is not None and calls_per_s is not None:
             values["throughput_samples_per_sec"] = items * calls_per_s
@@ -84,14 +81,6 @@ def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
             column = f"{name.removeprefix('phase_')}_ms" if name.startswith("phase_") else medians.get(name)
             if column is not None:
                 values[column] = median(times_ms)
-        # Prefill = prompt tokens / ttft; decode = B (N - 1) / (e2e - ttft) = B / tpot.
-        first_ms, per_token_ms = series.get(TIME_TO_FIRST_TOKEN), series.get(TIME_PER_OUTPUT_TOKEN)
-        if first_ms and prompt_tokens is not None and min(first_ms) > 0:
-            values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / time_ms for time_ms in first_ms)
-        if per_token_ms and tokens is not None and new_tokens is not None and min(per_token_ms) > 0:
-            values["decode_tokens_per_sec"] = median(
-                tokens / new_tokens * MS_PER_S / time_ms for time_ms in per_token_ms
-            )
         by_launch.append(values)
     names = {name for values in by_launch for name in values}
     return {name: median(values[name] for values in by_launch if name in values) for name in sorted(names)}
@@ -118,24 +107,39 @@ def energy_shares(measured: Sequence[Measurement]) -> dict[str, float]:
     return shares
 
 
-def derived(values: Mapping[str, float], in_flight: int = 1, items_per_call: int | None = None) -> dict[str, float]:
-    """Numbers derived from a point's median latency and its other numbers.
+def derived(values: Mapping[str, float], launch: Measurement) -> dict[str, float]:
+    """Numbers derived from a point's median times and its other numbers, and from the counts of a launch's call.
 
-    throughput at median = items of a call x requests in flight / median latency: what the throughput would be without
-    slow calls.
+    throughput at median = items of a call / median latency: what the throughput would be without slow calls.
     real-time factor = median latency / seconds of audio in a call: below 1 is faster than real time.
-    achieved FLOP/s = FLOPs of a call x requests in flight / median latency.
+    achieved FLOP/s = FLOPs of a call / median latency.
+    prefill = prompt tokens / ttft; decode = B (N - 1) / (e2e - ttft) = B / tpot.
     total = time to tokenize + median latency.
+
+    With requests in flight, the median request may have run while the others waited: completed requests per second,
+    not their latency, then say how many calls a second there are.
     """
+    items, tokens, prompt_tokens, new_tokens = (
+        _count(launch, key) for key in ("items_per_call", "tokens_per_call", "prompt_tokens_per_call", "new_tokens")
+    )
     latency_s = values["latency_median_ms"] / MS_PER_S
     audio_s, flops = values.get("audio_seconds_per_call"), values.get("flops")
+    first_ms, per_token_ms = values.get("time_to_first_token_ms"), values.get("time_per_output_token_ms")
+    calls_per_s = 1 / latency_s if latency_s > 0 else None
+    if launch.point.concurrency > 1:
+        completed = values.get("throughput_samples_per_sec")
+        calls_per_s = None if completed is None or items is None else completed / items
     numbers: dict[str, float] = {}
-    if items_per_call is not None and latency_s > 0:
-        numbers[THROUGHPUT_AT_MEDIAN] = items_per_call * in_flight / latency_s
+    if items is not None and calls_per_s is not None and launch.point.concurrency == 1:
+        numbers[THROUGHPUT_AT_MEDIAN] = items * calls_per_s
     if audio_s:
         numbers["real_time_factor"] = latency_s / audio_s
-    if flops is not None and latency_s > 0:
-        numbers["achieved_flops_per_sec"] = flops * in_flight / latency_s
+    if flops is not None and calls_per_s is not None:
+        numbers["achieved_flops_per_sec"] = flops * calls_per_s
+    if first_ms and prompt_tokens is not None:
+        numbers["prefill_tokens_per_sec"] = prompt_tokens * MS_PER_S / first_ms
+    if per_token_ms and tokens is not None and new_tokens is not None:
+        numbers["decode_tokens_per_sec"] = tokens / new_tokens * MS_PER_S / per_token_ms
     if "tokenize_ms" in values:
         numbers["total_ms"] = values["tokenize_ms"] + values["latency_median_ms"]
     return numbers
@@ -213,7 +217,9 @@ def summarise(
     custom, unlike = _custom(measured)
     metrics |= {name: median(launch.metrics[name] for launch in measured if name in launch.metrics) for name in custom}
     reasons = _reasons(measured, own_loads, described) | unlike
-    others = derived(metrics, point.concurrency, _count(measured[0], "items_per_call"))
+    if point.concurrency > 1:
+        reasons[THROUGHPUT_AT_MEDIAN] = OVERLAPPING
+    others = derived(metrics, measured[0])
     metrics |= {name: value for name, value in others.items() if name not in reasons}
     found = _doubts(measurements, measured, statistics, own_loads, context)
     stop_reasons = {launch.stop_reason for launch in measured}

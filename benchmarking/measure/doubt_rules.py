@@ -105,8 +105,9 @@ BY_MAJORITY: frozenset[Severity] = frozenset({"noisy", "throttled"})
 Doubts = tuple[Doubt, ...]
 
 
-def about_samples(values_ms: Sequence[float]) -> Doubts:
-    """Doubts about one launch's wall times, given in measured order. Thresholds allow for chance."""
+def about_samples(values_ms: Sequence[float], in_flight: int = 1) -> Doubts:
+    """Doubts about one launch's wall times, given in measured order. Thresholds allow for chance. With requests in
+    flight, the throughput does not follow from the median latency anyway."""
     statistics = describe(values_ms)
     n, middle = statistics.n, statistics.median
     few = doubt("few_samples", n=n, threshold=FEW_SAMPLES) if n < FEW_SAMPLES else None
@@ -124,7 +125,7 @@ def about_samples(values_ms: Sequence[float]) -> Doubts:
     outliers = _above("severe_outliers", SEVERE_OUTLIERS, severe_share=severe / n)
     if outliers and binomial_tail(severe, n, SEVERE_OUTLIERS) >= LEVEL:
         outliers = None
-    slow = of_slow_calls(slow_calls(values_ms), n)
+    slow = of_slow_calls(slow_calls(values_ms), n) if in_flight == 1 else None
     change, drifts = drift(values_ms), None
     if change is not None and abs(change.relative_change) > DRIFT and abs(change.z) > DRIFT_Z:
         drifts = doubt("drift", relative_change=change.relative_change, threshold=DRIFT, z=change.z)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -174,6 +175,31 @@ def test_token_metrics_by_hand():
     assert metrics["decode_tokens_per_sec"] == pytest.approx(2 / 0.020)
     assert metrics["inter_token_latency_p50_ms"] == 10.5
     assert "inter_token_latency_p99_ms" not in metrics
+
+
+def test_rates_of_tokens_are_those_at_the_median_times():
+    """Of an even number of calls or launches, the median of their rates is another number."""
+    work = {"tokens_per_call": 2 * 5, "new_tokens": 5, "prompt_tokens_per_call": 2 * 64}
+    launches = [
+        measured(number, [90, 120], series={"time_to_first_token": [first, 3 * first], "time_per_output_token": [1, 9]},
+                 work=work)
+        for number, first in enumerate((10, 90))
+    ]  # fmt: skip
+    metrics = summarise("id", POINT, launches, []).metrics
+    assert metrics["time_to_first_token_ms"] == (20 + 180) / 2
+    assert metrics["prefill_tokens_per_sec"] == pytest.approx(128 / 0.100)
+    assert metrics["decode_tokens_per_sec"] == pytest.approx(2 / 0.005)
+
+
+def test_rates_with_requests_in_flight_are_those_of_completed_requests():
+    """Four are in flight and one runs at a time: the median request took 10 ms, and 25 of 2 items end each second."""
+    work = {"items_per_call": 2, "requests_wall_ms": 160.0, "requests_in_flight": 4}
+    one = measured(0, [10, 10, 10, 130], metrics={"flops": 3e9}, work=work)
+    point = replace(POINT, concurrency=4)
+    result = summarise("id", point, [replace(one, point=point)], [])
+    assert result.metrics["throughput_samples_per_sec"] == pytest.approx(2 * 25)
+    assert result.metrics["achieved_flops_per_sec"] == pytest.approx(3e9 * 25)
+    assert result.missing["throughput_at_median"].startswith("not_applicable: requests overlap")
 
 
 def test_token_times_have_percentiles_and_an_interval():

@@ -97,6 +97,7 @@ def test_slow_calls_that_take_more_than_five_percent_of_the_time_raise_a_doubt(e
     slow, total = [value for value in values if value > 150], sum(values)
     assert all(one.evidence["time_share"] == pytest.approx(1 - 100 * calls / total, abs=0.01) for one in found)
     assert all(one.evidence["slow_calls"] == len(slow) for one in found)
+    assert "slow_calls" not in [one.kind for one in doubt_rules.about_samples(values, in_flight=2)]
 
 
 def test_a_single_interrupt_among_few_calls_raises_no_doubt():
