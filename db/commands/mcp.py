@@ -24,6 +24,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.storage_paths import database_exists, is_lake
+from benchmarking.core.text import first_few, visible
 from db.commands.arguments import add_database, command_parser
 from db.connection import check_database_file
 
@@ -92,14 +93,23 @@ def main(argv: Sequence[str]) -> int:
 def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[Any]:
     """The server with its tools, not running yet."""
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.mcpserver.tools import Tool
     from mcp.types import ToolAnnotations
 
     from benchmarking import __version__
 
-    mcp_server = _answering_faulty_requests()(
-        "benchhouse", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
-    )
-    read_tool = mcp_server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+    tools: list[Tool] = []
+    hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+
+    def read_tool(function: Callable[..., dict[str, Any]]) -> None:
+        """Offer it, with its arguments and no others: the SDK would ignore those, and with them a misspelt limit."""
+        tool = Tool.from_function(function, annotations=hints)
+        accepted = tool.fn_metadata.arg_model
+        accepted.model_config["extra"] = "forbid"
+        accepted.model_rebuild(force=True)
+        tool.parameters = accepted.model_json_schema(by_alias=True)
+        tools.append(tool)
+
     database_flags = (f"--db-path={database}", f"--lock-timeout={lock_timeout_s}")
 
     def answer(command: str, *words: str, accepted: int = EXIT_OK) -> dict[str, Any]:
@@ -168,14 +178,18 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
         flags = [f"{flag}={value!r}" for flag, value in limits.items() if value is not None]
         return answer("recommend", "--json", *flags, "--", model, accepted=EXIT_FAILED)
 
-    return mcp_server
+    return _answering_faulty_requests()(
+        "benchhouse", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools
+    )
 
 
 def _answering_faulty_requests() -> type[MCPServer[Any]]:
     """The server's class. The SDK drops a message that it cannot parse, such as one with half of a surrogate pair, and
-    its sender would wait forever."""
+    its sender would wait forever; and it tells of faulty arguments in pydantic's many lines."""
     from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.stdio import stdio_server
+    from pydantic import ValidationError
 
     class Server(MCPServer[Any]):
         async def run_stdio_async(self) -> None:
@@ -184,6 +198,17 @@ def _answering_faulty_requests() -> type[MCPServer[Any]]:
                 requests.refuse = writing.send
                 served = self._lowlevel_server
                 await served.run(reading, writing, served.create_initialization_options())
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            try:
+                return await super().call_tool(name, arguments, context)
+            except ToolError as error:
+                if not isinstance(error.__cause__, ValidationError):
+                    raise
+                faults = [f"{visible(str(one['loc'][0]))}: {visible(one['msg'])}" for one in error.__cause__.errors()]
+                known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
+                names = ", ".join(known[name]) or "none"
+                raise ToolError(f"{first_few(faults, 3)} (arguments of {name}: {names})") from error
 
     return Server
 

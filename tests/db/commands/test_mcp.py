@@ -47,6 +47,10 @@ CALLS = {
     "long": ("query", {"sql": f"SELECT '{'x' * 200_000}'"}),
     "history": ("history", {"selection": "model=gpt2"}),
     "recommend": ("recommend", {"model": "gpt2", "latency_ms": 1e-9}),
+    "misspelt": ("recommend", {"model": "gpt2", "max_latency\n_ms": 1}),
+    "none": ("contents", {"rows": 3}),
+    "missing": ("query", {}),
+    "no number": ("recommend", {"model": "gpt2", "latency_ms": "1 ms"}),
 }
 _said = {}
 
@@ -70,6 +74,7 @@ def test_tools_are_marked_read_only_and_described(answers):
     _, tools = answers
     assert {tool.name for tool in tools} == {"contents", "dictionary", "query", "compare", "history", "recommend"}
     assert all(tool.annotations.read_only_hint and len(tool.description) > 40 for tool in tools)
+    assert all(tool.input_schema["additionalProperties"] is False for tool in tools)
 
 
 def test_contents_list_the_measured_models(answers):
@@ -115,6 +120,10 @@ def test_a_recommendation_without_a_fitting_option_is_an_answer(answers):
         ("unknown", "nosuch"),
         ("null", "a null character"),
         ("long", "more than 100000 bytes"),
+        ("misspelt", "max_latency\\n_ms: Extra inputs are not permitted (arguments of recommend: model, latency_ms, "),
+        ("none", "rows: Extra inputs are not permitted (arguments of contents: none)"),
+        ("missing", "sql: Field required (arguments of query: sql)"),
+        ("no number", "latency_ms: Input should be a valid number"),
     ],
 )
 def test_faulty_questions_have_the_commands_error(answers, question, words):
@@ -122,6 +131,7 @@ def test_faulty_questions_have_the_commands_error(answers, question, words):
     assert is_error
     assert words in text
     assert "Traceback" not in text
+    assert "pydantic" not in text
 
 
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
