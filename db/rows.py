@@ -555,7 +555,10 @@ class Table:
             named = self._arrow.rename_columns(numbered(self._arrow.column_names))
             rows: list[dict[str, Any]] = named.to_pylist()
         except (OverflowError, ValueError) as error:
-            raise self._not_ours("found a time outside of the years 1 to 9999") from error
+            raise FormatError(
+                f"{self._path}: found a time outside of the years 1 to 9999: cast one of your own to VARCHAR; in a "
+                f"column of ours, another program changed the file: {as_typed('setup')} --verify lists what is damaged"
+            ) from error
         for name in (field.name for field in named.schema if pa.types.is_map(field.type)):
             for row in rows:
                 row[name] = None if row[name] is None else dict(row[name])

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -40,7 +40,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import first_few, numbered
-from db.connection import TEMP_FOLDER_VARIABLE, literal
+from db.connection import TEMP_FOLDER_VARIABLE, literal, quoted
 
 if TYPE_CHECKING:
     from db.connection import DuckDB, DuckDbMessage
@@ -75,12 +75,10 @@ EXIT_NO_MEMORY = 137
 TOO_LARGE = f"the query needs more than {MEMORY_BYTES // 1024**3} GB of memory: narrow it"
 
 
-_MICROSECOND = timedelta(microseconds=1)
 KINDS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     datetime: ("datetime", datetime.isoformat, datetime.fromisoformat),
     date: ("date", date.isoformat, date.fromisoformat),
     time: ("time", time.isoformat, time.fromisoformat),
-    timedelta: ("microseconds", lambda value: value // _MICROSECOND, lambda sent: sent * _MICROSECOND),
     Decimal: ("decimal", str, Decimal),
     UUID: ("uuid", str, UUID),
     bytes: ("bytes", bytes.hex, bytes.fromhex),
@@ -89,6 +87,9 @@ KINDS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 """Type of value that JSON does not have -> key of the object that is sent for one, and how it is sent and received."""
 RECEIVED = {name: received for name, _, received in KINDS.values()}
+INFINITE = {datetime.max: "infinity", datetime.min: "-infinity"}
+"""How DuckDB's driver gives a time that is infinite -> DuckDB's text, which it gives of other times beyond the years 1
+to 9999."""
 
 
 class TimeLimitError(BenchhouseError):
@@ -292,6 +293,8 @@ def _sent(value: Any) -> Any:
         return [_sent(item) for item in value]
     if (kind := KINDS.get(type(value))) is None:
         return value
+    if type(value) is datetime and value in INFINITE:
+        return INFINITE[value]
     name, sent, _ = kind
     return {name: _sent(sent(value))}
 
@@ -343,7 +346,7 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     from db.connection import parse_message
 
-    sql, most_rows = question["sql"], question["most_rows"]
+    sql, most_rows, texts = question["sql"], question["most_rows"], list[str]()
     try:
         with warehouse.cursor() as cursor:
             # Raise UsageError unless it is one read-only statement.
@@ -358,16 +361,48 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
             if kind not in READ_STATEMENTS:
                 raise UsageError(f"{kind} is not read-only: use SELECT, DESCRIBE or EXPLAIN")
             cursor.execute(sql, question["params"] or None)
-            yield "columns", [(name, str(kind)) for name, kind, *_ in cursor.description or ()]
+            columns = cursor.description or ()
+            yield "columns", [(name, str(kind)) for name, kind, *_ in columns]
             if question["form"] == "parquet":
                 yield from (("part", _sent(part)) for part in _parquet(cursor))
                 return
-            if not cursor.description:
+            if not columns:
                 return
+            texts = [_without_intervals(kind) for _, kind, *_ in columns]
+            if any(texts):
+                kept = [f"#{place}{text and f'::{text}'}" for place, text in enumerate(texts, 1)]
+                cursor.execute(
+                    f"SELECT {', '.join(kept)} FROM (\n{sql.rstrip().rstrip(';')}\n)", question["params"] or None
+                )
             groups = _row_groups(cursor) if most_rows is None else iter([cursor.fetchmany(most_rows)])
             yield from (("rows", [[_sent(value) for value in row] for row in rows]) for rows in groups if rows)
     except StorageError as error:
-        raise _explained(parse_message(str(error.__cause__)), sql, error, warehouse) from error
+        problem = parse_message(str(error.__cause__))
+        if any(texts) and problem.kind == "Parser":  # not of the statement, which ran
+            raise UsageError("cast each INTERVAL to VARCHAR, or write no comment after the semicolon") from error
+        raise _explained(problem, sql, error, warehouse) from error
+
+
+def _without_intervals(kind: Any) -> str:
+    """DuckDB's type with texts in place of intervals; empty without any. Python has no months: the driver would give 30
+    days for one."""
+    if kind.id == "interval":
+        return "VARCHAR"
+    if kind.id not in ("struct", "list", "array", "map", "union"):
+        return ""
+    parts = [(name, inner, "" if name == "size" else _without_intervals(inner)) for name, inner in kind.children]
+    if not any(text for _, _, text in parts):
+        return ""
+    inner = [text or str(own) for _, own, text in parts]
+    if kind.id in ("list", "array"):
+        return f"{inner[0]}[{inner[1] if kind.id == 'array' else ''}]"
+    if kind.id == "map":
+        return f"MAP({', '.join(inner)})"
+    names = [quoted(name or f"v{place}") for place, (name, _, _) in enumerate(parts, 1)]  # those of row() have none
+    fields = [f"{name} {text}" for name, text in zip(names, inner, strict=True)]
+    return (
+        f"UNION({', '.join(fields[1:])})" if kind.id == "union" else f"STRUCT({', '.join(fields)})"
+    )  # the tag is first
 
 
 def _row_groups(cursor: DuckDB) -> Iterator[list[Row]]:
