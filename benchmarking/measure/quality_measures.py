@@ -286,14 +286,14 @@ def mean_value(by_window: Sequence[float], *, least: float = -math.inf, most: fl
 
 def share_value(by_window: Sequence[float], count: int) -> QualityValue:
     """A share of `count` tokens or inputs: its mean over windows, with the wider of the intervals from windows and from
-    independent tokens."""
+    independent tokens; the exact one where a window is one of them."""
     found = mean_value(by_window, least=0.0, most=1.0)
     if found.low is None or found.high is None:
         return found
     low, high = exact_share_interval(round(found.value * count), count)
-    return QualityValue(
-        value=found.value, low=min(found.low, low), high=max(found.high, high), by_window=found.by_window
-    )
+    if count > len(by_window):
+        low, high = min(found.low, low), max(found.high, high)
+    return QualityValue(value=found.value, low=low, high=high, by_window=found.by_window)
 
 
 def resampled_value(windows: Sequence[np.ndarray], statistic: Callable[[Sequence[np.ndarray]], float]) -> QualityValue:

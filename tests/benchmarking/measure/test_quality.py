@@ -129,6 +129,11 @@ def test_a_share_is_no_surer_than_its_tokens_allow() -> None:
     assert share_value([0.0, 1.0] * 4, 8 * 64).low == pytest.approx(mean_value([0.0, 1.0] * 4, least=0.0).low)
 
 
+def test_the_interval_of_single_answers_is_exact_and_excludes_what_one_of_them_does() -> None:
+    found = share_value([1.0] * 6 + [0.0] * 3, 9)
+    assert (found.low, found.high) == (pytest.approx(0.2993, abs=1e-4), pytest.approx(0.9251, abs=1e-4))
+
+
 def test_rank_correlation_is_spearmans_with_ties() -> None:
     from scipy import stats
 
