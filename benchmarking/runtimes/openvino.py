@@ -97,8 +97,7 @@ class OpenVino(Runtime):
         # If the CPU's precisions are unknown, OpenVINO is queried when the model is loaded.
         native = device.facts.values.get("native_precisions") if is_processor(device.type) else None
         if precision in SIXTEEN_BITS and isinstance(native, list) and precision not in native:
-            cpu = f"this CPU, which supports {', '.join(map(str, native))}"
-            return f"OpenVINO runs float32 instead of {precision} on {cpu}"
+            return f"OpenVINO runs float32 instead of {precision} on this CPU, which does not compute at it"
         if (reason := missing_for(precision)) is not None:
             return reason
         if _is_npu(device) and _generates(workload):

@@ -68,6 +68,17 @@ def test_unsupported_precisions_are_usage_errors_with_alternatives(capsys):
     assert "does not support tf32: use one of float32" in line
 
 
+def test_the_precisions_that_a_refusal_names_are_not_refused_next(capsys):
+    """Those of the device and those of the runtime are two lists."""
+    request = ("--model-id", "tiny-bert", "--device", "cpu", "--runtime", "onnxruntime", "--dry-run", "--precision")
+    for asked in ("tf32", "bfloat16"):
+        _, line = refused(capsys, *request, asked)
+        named = line.split("use one of ")[1].strip().split(", ")
+        assert {"float32", "int8"} <= {*named} <= {"float32", "float16", "int8", "int4"}
+        assert {main([*request, precision, *QUICK]) for precision in named} == {0}
+        capsys.readouterr()
+
+
 def test_unsupported_precisions_can_be_stored_as_skipped(capsys):
     arguments = ["--model-id", "tiny-bert", "--device", "cpu", "--precision", "tf32", "--batch-sizes", "1,2"]
     code = main([*arguments, "--skip-unsupported", "--json", *QUICK])

@@ -308,8 +308,8 @@ def _unsupported_reason(request: Request, device: Device, workload: Workload) ->
     if why_not is not None:
         return why_not
     if request.precision not in device.precisions:
-        able = ", ".join(device.precisions) or "none"
-        return f"{device.selector} ({device.name}) does not support {request.precision}: use one of {able}"
+        why_not = f"{device.selector} ({device.name}) does not support {request.precision}"
+        return why_not + _use_instead(device, runtime, workload)
     with_torch = not runtime.needs_no_torch
     if request.settings.cold_cache and not has(
         device.type, lambda kind: kind.flushes_cache(device, with_torch=with_torch)
@@ -318,7 +318,7 @@ def _unsupported_reason(request: Request, device: Device, workload: Workload) ->
     if len(parts(device)) > 1 and not runtime.runs_on_several:
         return f"runtime {name} uses a single device, not {device.selector}"
     if (why_not := runtime.supports(device, workload, request.precision)) is not None:
-        return why_not
+        return why_not if ": use " in why_not else why_not + _use_instead(device, runtime, workload)
     if request.device == AUTO and request.runtime is None:  # else it is a usage error, of `Runtime.mode`
         known = {option.name for option in runtime.declared_options}
         for option in sorted(set(options_for(request, name, workload)) - known):
@@ -326,6 +326,12 @@ def _unsupported_reason(request: Request, device: Device, workload: Workload) ->
             choose = f": --runtime chooses one that has it ({having})" if having else ""
             return f"runtime {name} has no option {option!r}{choose}"
     return None
+
+
+def _use_instead(device: Device, runtime: Runtime, workload: Workload) -> str:
+    """The precisions at which both the device and the runtime run the workload; empty without any."""
+    able = [precision for precision in device.precisions if runtime.supports(device, workload, precision) is None]
+    return f": use one of {', '.join(able)}" if able else ""
 
 
 def requested_points(request: Request, workload: Workload, family: WorkloadFamily) -> tuple[Point, ...]:

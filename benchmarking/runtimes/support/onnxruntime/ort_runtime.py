@@ -130,11 +130,11 @@ def why_not_precision(device: Device, provider: OrtProvider, precision: Precisio
     """None, or why a provider does not run graphs at a precision."""
     native = device.facts.values.get("native_precisions")
     if provider.name == CPU and precision == "float16" and isinstance(native, list) and precision not in native:
-        return f"ONNX Runtime converts {precision} to float32 on this CPU, which supports {', '.join(map(str, native))}"
+        return f"ONNX Runtime converts {precision} to float32 on this CPU, which does not compute at it"
     if precision == "tf32" and precision not in provider.precisions:
         return f"tf32 is a mode of NVIDIA's tensor cores, which {provider.name} does not use"
     if precision not in provider.precisions:
-        return f"{provider.name} has no kernels for {precision}; it supports {', '.join(provider.precisions)}"
+        return f"{provider.name} has no kernels for {precision}"
     if precision not in graphs.PRECISIONS:
         return f"graphs are exported at {', '.join(graphs.PRECISIONS)}, not at {precision}"
     return None
