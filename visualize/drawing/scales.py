@@ -47,10 +47,13 @@ class Axis:
         return (value - low) / (high - low) if high > low else 0.0
 
     def text(self, value: float) -> object:
-        """A value for a table: the name or label of its place, else the number."""
+        """A value for a table: the name or label of its place in one line, else the number."""
+        found: object = value
         if self.names:
-            return self.names[round(value)] if 0 <= round(value) < len(self.names) else value
-        return dict(self.ticks).get(value, value) if not self.is_value else value
+            found = self.names[round(value)] if 0 <= round(value) < len(self.names) else value
+        elif not self.is_value:
+            found = dict(self.ticks).get(value, value)
+        return found.replace("\n", " ") if isinstance(found, str) else found
 
 
 def number(value: float) -> str:

@@ -112,7 +112,7 @@ def test_token_times_are_medians_by_position_over_all_calls(make_run, figures, s
     assert see.points(arrivals, f"line {name}") == [(1, 15), (2, 17), (3, 19), (4, 22)]
 
 
-def test_memory_phases_and_device_utilization_are_drawn(make_run, figures, see, alter):
+def test_memory_phases_and_device_utilization_are_drawn(make_run, figures, outcomes, see, alter):
     read = alter.metrics(
         memory_rss_base_mb=200.0, memory_peak_rss_load_mb=600.0, utilization_mean_percent=40.0,
         utilization_max_percent=90.0,
@@ -128,6 +128,9 @@ def test_memory_phases_and_device_utilization_are_drawn(make_run, figures, see, 
     assert see.points(use, f"doubtful {name}") == [(0, 40), (1, 90)]
     assert use.get_ylabel() == "Device utilization (%)"
     assert see.texts(figure)[0] == "Memory by phase: bert-base-uncased", "doubtful results support no finding"
+    (drawn,) = outcomes("memory_phases", run)
+    _, rows = drawn.table()
+    assert {"before loading", "peak while loading"} < {cell for row in rows for cell in row}, "lines are of the drawing"
     (figure,) = figures("memory_phases", run)
     assert see.texts(figure)[0] == "bert-base-uncased: memory peaks at 910 MB at batch 1, sequence 32"
 
