@@ -105,7 +105,7 @@ class Progress(Observer):
         self._machines = ""
         """The table of a cluster, which is shown instead of the current point."""
         self.left_s: float | None = None
-        """Estimated seconds left; None before the first point is finished."""
+        """Estimated seconds left; None before the first point is finished, or the first after a wait."""
         self._next_estimate_s = 0.0
         self._began_s = self._point_began_s
         self._measured_s = 0.0
@@ -214,6 +214,7 @@ class Progress(Observer):
 
     def waiting(self, message: str) -> None:
         self._display.say(message)
+        self.left_s, self._next_estimate_s = None, 0.0  # how long it waits is not known
         self._now(message)
 
     def machines(self, machines: Sequence[MachineProgress]) -> None:

@@ -57,6 +57,15 @@ def test_a_point_that_the_budget_left_out_is_no_failure(folder, null_track):
         assert observer.status.failed == {track.plan.run_id: 1}
 
 
+def test_the_time_left_is_not_known_while_nothing_is_measured(folder, null_track):
+    with observed([null_track()], quiet=True) as observer:
+        observer.left_s = 22.0
+        observer.waiting("no worker is left: waiting up to 10 min for one to join")
+        observer.status.write()
+        (status,) = statuses()
+        assert (status.left_s, status.activity[:17]) == (None, "no worker is left")
+
+
 def test_without_a_usable_folder_a_sweep_warns_once_and_continues(folder, null_track, capsys):
     (folder / "live").write_text("a file")
     with observed([null_track()], quiet=False) as observer:
