@@ -341,8 +341,10 @@ class Warehouse:
         """Store a run, completely or not at all; False if it, or its file (`source_sha256`), is already stored.
 
         Raises FormatError for NaN and infinity, for an unknown family or precision, and for a run with the id of a
-        different one; StorageError if the file cannot be written.
+        different one; StorageError if the file cannot be written; UsageError for what is no run.
         """
+        if not isinstance(run, Run):
+            raise UsageError(f"ingest takes a Run, as benchmark_model returns it: found {type(run).__name__}")
         return bool(self.ingest_all([run], source=source, source_sha256=source_sha256))
 
     def ingest_all(self, runs: Sequence[Run], *, source: str | None = None, source_sha256: str | None = None) -> int:

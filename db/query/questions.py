@@ -380,6 +380,9 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
         problem = parse_message(str(error.__cause__))
         if any(texts) and problem.kind == "Parser":  # not of the statement, which ran
             raise UsageError("cast each INTERVAL to VARCHAR, or write no comment after the semicolon") from error
+        for name, value in question["params"].items():
+            if problem.kind == "Conversion" and f"'{value}'" in problem.message:
+                raise UsageError(f"{name}={value}: {problem.message}") from error
         raise _explained(problem, sql, error, warehouse) from error
 
 

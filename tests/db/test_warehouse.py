@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import Point
 from db.warehouse import Warehouse
 
@@ -53,6 +53,12 @@ def test_exact_rows_of_a_small_run(warehouse, make_run):
         {"launch": i, "phase": "measure", "metric": "latency_wall", "unit": "ms", "samples": [15.0, 16.0, 17.0]}
         for i in range(2)
     ]
+
+
+@pytest.mark.parametrize("given", [{"a": 1}, None, "run.json"])
+def test_what_is_no_run_is_refused(warehouse, given):
+    with pytest.raises(UsageError, match=f"found {type(given).__name__}"):
+        warehouse.ingest(given)
 
 
 def test_a_run_is_stored_once(warehouse, make_run):

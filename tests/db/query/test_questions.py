@@ -82,6 +82,8 @@ def test_intervals_and_infinite_times_are_the_texts_of_duckdb(ask):
 def test_parameters_are_bound_and_never_pasted(ask):
     assert ask("SELECT $x AS x", {"x": "'; DROP TABLE series; --"}) == [("x",), ("'; DROP TABLE series; --",)]
     assert ask("SELECT count(*) AS n FROM benchmark_results WHERE batch_size = $b", {"b": "64"})[1] == (1,)
+    with pytest.raises(UsageError, match=r"^b=one: Could not convert string 'one' to INT32"):
+        ask("SELECT batch_size FROM benchmark_results WHERE batch_size = $b", {"b": "one"})
 
 
 @pytest.mark.parametrize(
