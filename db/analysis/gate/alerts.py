@@ -16,8 +16,8 @@ from db.analysis.annotations import MAX_LENGTH, stored_words
 from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
 from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
 from db.analysis.gate.findings import Finding, QualityCheck
-from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, PARAMETERS
-from db.analysis.history.changes import POINTS, RECOVERED, Regression, change_point_id, of_metric
+from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, PARAMETERS, is_left
+from db.analysis.history.changes import POINTS, Regression, change_point_id, of_metric
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.values import SETTING_COLUMNS, SIMULATED, with_words
 
@@ -209,9 +209,7 @@ def _recovery(alert: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> 
     first = next((place for place, point in enumerate(points) if point["result_id"] in alerted), None)
     if not before or not change or first is None:
         return NOT_RECOVERED
-    off = [
-        point["result_id"] in alerted or (point["value"] / before - 1) / change >= RECOVERED for point in points[first:]
-    ]
+    off = [point["result_id"] in alerted or is_left(point["value"], before, change) for point in points[first:]]
     runs = len(off) - off[::-1].index(True)  # the first is one
     return NOT_RECOVERED if runs == len(off) else {"recovered_since": points[first + runs]["run_id"], "runs_off": runs}
 

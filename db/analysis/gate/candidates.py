@@ -5,8 +5,9 @@ the result's own session. The level changes at a confirmed change point, and at 
 triage says that its level stays (`NEW_LEVEL`): of one about the judged result itself only later ones are judged by it.
 Invalid and throttled results are excluded: their numbers do not depend on the code alone. Results of an open alert at
 the end of the segment are excluded too: an untriaged regression must not widen the interval until it counts as normal
-(`gate.without_open_alarms`), and one triaged as a regression never does. For the same reason, a change point at a
-result of an open alert does not start a segment: the gate keeps failing until the level is mended or accepted. Nor does
+(`gate.without_open_alarms`), and one triaged as a regression never does. Later runs at its level are of the alert too,
+whether or not a gate has judged them. For the same reason, a change point at a result of an open alert does not start a
+segment: the gate keeps failing until the level is mended or accepted. Nor does
 a change for the worse without an alert, as where no gate has judged its runs: until the new level has as many runs as a
 gate needs, results are judged by the level before.
 """
@@ -25,7 +26,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
-from db.analysis.gate.gate import DETECTOR, PARAMETERS, seen_levels, without_open_alarms
+from db.analysis.gate.gate import DETECTOR, PARAMETERS, is_left, seen_levels, without_open_alarms
 from db.analysis.gate.nights import Night
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
@@ -87,7 +88,7 @@ WITH judged AS (
             AND NOT list_contains($searched::VARCHAR[], coalesce(canonical_series_id, series_id))
         UNION ALL SELECT unnest($found_ids::VARCHAR[]), unnest($found_changes::DOUBLE[])
     )
-    WHERE result_id NOT IN (SELECT unnest($open_alerts::VARCHAR[])) GROUP BY result_id
+    GROUP BY result_id
 )
 SELECT
     judged_id, r.result_id, r.session_id, r.started_at, r.git_commit, {value} AS value, relative_change,
@@ -102,7 +103,9 @@ WINDOW newest_first AS (PARTITION BY judged_id ORDER BY r.history_time DESC, r.s
 QUALIFY row_number() OVER newest_first <= {reach}
 ORDER BY judged_id, r.history_time, r.started_at, r.result_id
 """
-ALERTS = "SELECT alert_id, result_id, confirmed_by, parameters, triage, detector FROM alerts WHERE metric = ?"
+ALERTS = """
+SELECT alert_id, result_id, confirmed_by, parameters, triage, detector, relative_change FROM alerts WHERE metric = ?
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +216,14 @@ class _OpenAlert:
     """Newest result before the regression."""
     is_new: bool
     """Whether it is untriaged."""
+    before: float | None
+    """The value before the regression; None if that is not known."""
+    change: float | None
+    """The relative change; None from 0."""
+
+    def is_about(self, value: float) -> bool:
+        """Whether a later value of its level is one of the regression."""
+        return bool(self.before and self.change and is_left(value, self.before, self.change))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +231,7 @@ class _Alerts:
     """The alerts about a metric, by each result that they are about."""
 
     open: Mapping[str, _OpenAlert]
-    """Of the gate, open."""
+    """Of the gate, open; of the history, a regression."""
     accepted: Mapping[str, str]
     """The triage of each result without an open alert whose alert, of whatever detector, is triaged as anything but a
     regression."""
@@ -242,6 +253,8 @@ class _Segment:
     is_unseen: bool = False
     """Whether that is for the worse, and no alert about its runs is accepted."""
     runs: list[SegmentRun] = field(default_factory=list)
+    alerted: dict[str, _OpenAlert] = field(default_factory=dict)
+    """By the ids of its results that are of an open alert."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,8 +354,15 @@ def _alerts(warehouse: Warehouse, metric: Metric) -> _Alerts:
                 new_levels |= {one: new_levels.get(one, frozenset()) | {row["alert_id"]} for one in alerted}
             continue
         open_results |= alerted
-        if row["detector"] == DETECTOR:
-            alert = _OpenAlert(alert_id=row["alert_id"], last_good=stored["last_good"], is_new=row["triage"] == "new")
+        is_new = row["triage"] == "new"
+        if row["detector"] == DETECTOR or not is_new:
+            alert = _OpenAlert(
+                alert_id=row["alert_id"],
+                last_good=stored["last_good"],
+                is_new=is_new,
+                before=stored.get("centre", stored.get("value_before")),
+                change=row["relative_change"],
+            )
             open_alerts |= dict.fromkeys(alerted, alert)
     return _Alerts(
         open=open_alerts,
@@ -360,7 +380,6 @@ def _segments(
         "results": list(result_ids),
         "metric": metric.column,
         "fit": list(FIT),
-        "open_alerts": list(alerts.open),
         "searched": list(searched),
         "found_ids": list(found),
         "found_changes": list(found.values()),
@@ -372,15 +391,20 @@ def _segments(
         segments = by_result.setdefault(judged_id, [_Segment()])
         known = begun.setdefault(judged_id, alerts.new_levels.get(judged_id, frozenset()))
         begun[judged_id] = known | levels
+        alert = alerts.open.get(row["result_id"])
+        if alert is None and row["counts"] and row["result_id"] not in alerts.accepted:
+            alert = next((one for one in segments[-1].alerted.values() if one.is_about(row["value"])), None)
         if levels - known:
             segments.append(_Segment(since="the accepted change", is_accepted=True))
-        elif row["begins"] and row["result_id"] != judged_id:
+        elif row["begins"] and row["result_id"] != judged_id and alert is None:
             change = row["relative_change"]
             is_young = segments[-1].is_accepted and len(segments[-1].runs) < PARAMETERS.min_points
             is_unseen = change is not None and metric.is_worse(change) and not is_young
             segments.append(_Segment(since="the last change of level", is_unseen=is_unseen))
         if row["result_id"] in alerts.accepted:
             segments[-1].is_unseen = False
+        if alert is not None:
+            segments[-1].alerted[row["result_id"]] = alert
         if row["counts"]:
             segments[-1].runs.append(
                 SegmentRun(
@@ -391,26 +415,26 @@ def _segments(
         counts = [
             (
                 segment.is_unseen,
-                len({run.copied for run in segment.runs if run.value > 0 and run.result_id not in alerts.open}),
+                len({run.copied for run in segment.runs if run.value > 0 and run.result_id not in segment.alerted}),
             )
             for segment in segments
         ]
         del segments[seen_levels(counts) :]
     return {
-        judged_id: (tuple(_without_alerted(segment.runs, alerts.open) for segment in segments), segments[-1].since)
+        judged_id: (tuple(map(_without_alerted, segments)), segments[-1].since)
         for judged_id, segments in by_result.items()
     }
 
 
-def _without_alerted(segment: Sequence[SegmentRun], open_alerts: Mapping[str, _OpenAlert]) -> tuple[SegmentRun, ...]:
-    """The segment without the results of alerts raised in it, and their copies. An earlier alert concerns another
-    level."""
-    result_ids = {run.result_id for run in segment}
-    raised = {result_id: alert for result_id, alert in open_alerts.items() if alert.last_good in result_ids}
-    copied = {run.copied: raised[run.result_id] for run in segment if run.result_id in raised}
-    raised |= {run.result_id: copied[run.copied] for run in segment if run.copied in copied}
+def _without_alerted(segment: _Segment) -> tuple[SegmentRun, ...]:
+    """The runs of the segment without the results of alerts raised in it, and their copies. An earlier alert concerns
+    another level."""
+    result_ids = {run.result_id for run in segment.runs}
+    raised = {result_id: alert for result_id, alert in segment.alerted.items() if alert.last_good in result_ids}
+    copied = {run.copied: raised[run.result_id] for run in segment.runs if run.result_id in raised}
+    raised |= {run.result_id: copied[run.copied] for run in segment.runs if run.copied in copied}
     triaged = {result_id for result_id, alert in raised.items() if not alert.is_new}
-    runs = tuple(run for run in segment if run.result_id not in triaged)
+    runs = tuple(run for run in segment.runs if run.result_id not in triaged)
     return runs[: without_open_alarms([run.result_id for run in runs], raised)]
 
 

@@ -65,6 +65,8 @@ class Parameters:
 
 
 PARAMETERS = Parameters()
+RECOVERED = 0.5
+"""Share of a change that is left, below which it is over."""
 EARLY_RUNS, EARLY_FALSE_ALARMS = 20, 0.09
 """With fewer runs, this share of the checks may have a false alarm (`tests/perf/gate.py`): the limit lies beyond all of
 them."""
@@ -161,6 +163,11 @@ def without_open_alarms(runs: Sequence[str], alarmed: Collection[str]) -> int:
     while count and runs[count - 1] in alarmed:
         count -= 1
     return count
+
+
+def is_left(value: float, before: float, change: float) -> bool:
+    """Whether enough of a relative change from a value before is left at a later value for it not to be over."""
+    return (value / before - 1) / change >= RECOVERED
 
 
 def seen_levels(levels: Sequence[tuple[bool, int]]) -> int:

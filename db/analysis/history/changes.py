@@ -136,8 +136,6 @@ LEFT JOIN (
 WHERE session_id IN (SELECT unnest($sessions)) AND before > 0
 ORDER BY series_id, result_id
 """
-RECOVERED = 0.5
-"""Share of a change that is left, below which it is over."""
 CommonShifts = Mapping[tuple[str, str, str], CommonShift]
 """(metric, machine, session) -> the common change of its series, if there is one."""
 

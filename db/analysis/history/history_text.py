@@ -12,7 +12,8 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import BARS, counted, markdown_escaped, markdown_table, number, sparkline, wrapped
-from db.analysis.history.changes import RECOVERED, Regression
+from db.analysis.gate.gate import RECOVERED
+from db.analysis.history.changes import Regression
 from db.analysis.history.detector import CLIP_REACH, Trend
 from db.analysis.history.histories import SHOWN, ChangePoint, History, WorseTrend
 from db.values import SETTINGS, heading, percent_change

@@ -439,6 +439,31 @@ def test_the_gate_stays_closed_until_the_alert_is_triaged(checked, history, stor
     assert checked()[0] == 1
 
 
+@pytest.mark.parametrize(
+    ("triages", "runs_before_alert"),
+    [((), 1), (("regression",), 1), (("intended", "regression"), 1), (("regression",), 6)],
+)
+def test_runs_at_the_level_of_an_open_alert_are_no_history_though_nobody_checked_them(
+    checked, history, stored, measured, triages, runs_before_alert, capsys
+):
+    level = [measured(number, 1.10 + 0.001 * (number % 3)) for number in range(12, 24)]
+    stored(*level[:runs_before_alert])
+    if runs_before_alert == 1:
+        assert checked()[0] == 1
+    else:
+        assert alert.main(["raise", "--since", "2026-01-01", "--db-path", str(history)]) == 0
+    stored(*level[runs_before_alert:])
+    for triage in triages:
+        ids = [row["alert_id"] for row in alerts(history)]
+        assert alert.main(["set", *ids, triage, "--db-path", str(history)]) == 0
+    capsys.readouterr()
+
+    code, document = checked()
+
+    assert (code, document["counts"]) == (1, {"regressed": 2})
+    assert [finding["judgement"]["n"] for finding in document["findings"]] == [12, 12]
+
+
 def test_the_first_runs_after_an_accepted_change_are_judged_by_its_level_or_not_at_all(
     checked, history, stored, measured, capsys
 ):
