@@ -336,7 +336,8 @@ class Parser(argparse.ArgumentParser):
         """A value as its type reads it. A path may begin with `~`, which no shell has replaced in `--db-path=~/x`."""
         takes = str(action.metavar or action.dest.upper())
         is_path = PATH.search(takes) is not None
-        is_name = (is_path or action.type is None) and takes not in MAY_BE_EMPTY
+        is_text = action.type in (None, str) and action.nargs != argparse.PARSER  # no words of a command below
+        is_name = (is_path or is_text) and takes not in MAY_BE_EMPTY
         is_typed = arg_string not in (action.default, action.const)
         if is_name and is_typed and not arg_string.strip():  # the current folder, or no name at all
             raise argparse.ArgumentError(action, f"takes {takes}: got {arg_string!r}")

@@ -102,7 +102,7 @@ class GivenValues:
         dated = changed if self.started_at is None else _at(changed, self.started_at)
         # The results without doubts that say that the file does not state a value that the user gave.
         settled = {"engine_not_stated"} if self.runtime is not None else set()
-        settled |= {"undated"} if self.started_at is not None else set()
+        settled |= {"undated", "time_zone_unknown"} if self.started_at is not None else set()
         words = canonical_hash(values)
         results = tuple(
             replace(

@@ -1019,15 +1019,19 @@ def parser() -> Parser:
     return parser
 
 
-@pytest.mark.parametrize("words", [["--model-id="], ["--output-dir", " "], [""], ["--name", ""]])
+@pytest.mark.parametrize("words", [["--model-id="], ["--output-dir", " "], [""], ["--name", ""], ["--id", " "]])
 def test_an_empty_text_is_no_name_and_no_path(parser, words, capsys):
     """As of a variable that is not set: it would be the current folder, or a name that says nothing."""
     parser.add_argument("--name", metavar="NAME")
     parser.add_argument("--note", metavar="TEXT")
+    parser.add_argument("--id", type=str, metavar="ID")
     with pytest.raises(SystemExit):
         parser.parse_args(words)
-    assert re.search("takes (MODEL|OUTPUT_DIR|NAME): got '", capsys.readouterr().err)
+    assert re.search("takes (MODEL|OUTPUT_DIR|NAME|ID): got '", capsys.readouterr().err)
     assert parser.parse_args(["--note", ""]).note == ""
+    with_actions = Parser(prog="large")
+    with_actions.add_subparsers(metavar="add|remove").add_parser("add").add_argument("note", metavar="TEXT")
+    assert with_actions.parse_args(["add", ""]).note == ""
 
 
 def test_aliases_are_read_but_not_shown_in_help(parser):

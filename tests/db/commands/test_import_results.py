@@ -149,6 +149,8 @@ def test_formats_are_listed_with_a_summary(capsys):
         ([], "no files: give result files, or folders of them"),
         (["missing.json"], "missing.json does not exist"),
         ([str(REPORT), "--format", "llama"], "unknown format 'llama': did you mean llama_bench?"),
+        ([str(REPORT), "--model-id", ""], "argument --model-id: takes ID: got ''"),
+        ([str(REPORT), "--runtime", " "], "argument --runtime: takes NAME: got ' '"),
         ([str(REPORT), "--date", "yesterday"], "in ISO 8601, such as 2026-01-31 or 2026-01-31T02:00: got 'yesterday'"),
         ([str(REPORT), "--date", "2026-11-1T02:00"], "such as 2026-01-31 or 2026-01-31T02:00: got '2026-11-1T02:00'"),
     ],

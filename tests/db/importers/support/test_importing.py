@@ -98,6 +98,8 @@ def test_a_given_date_moves_every_time_of_the_run():
     (requests,) = of("vllm_bench_serve", "imports/vllm_bench_serve/detailed.json", started_at=date).results[0].requests
     assert requests.started_at == "2025-05-06T07:00:00+00:00"
     own, moved = (of("pyperf", "imports/pyperf/suite.json", started_at=at) for at in (None, date))
+    kinds = [[doubt.kind for doubt in run.results[0].doubts] for run in (own, moved)]
+    assert ["time_zone_unknown" in one for one in kinds] == [True, False], "of a time that is not used any more"
     starts = [[datetime.fromisoformat(one.started_at) for one in run.results[0].samples] for run in (own, moved)]
     assert len(set(starts[0])) > 1, "each process has its own start"
     assert [at - starts[0][0] for at in starts[0]] == [at - starts[1][0] for at in starts[1]]
