@@ -511,3 +511,19 @@ def percentile_intervals(
         if first >= 1 and last <= n:
             intervals[share] = (float(ordered[first - 1]), float(ordered[last - 1]))
     return intervals
+
+
+def between_repetitions_interval(repetitions: Sequence[Sequence[float]], share: float) -> tuple[float, float] | None:
+    """The 95 % interval of a percentile of the values of all repetitions; None if it reaches beyond them. Its error is
+    that of the repetitions' shares above it, whatever the correlation of the values in each."""
+    ordered, count = (
+        np.sort(np.concatenate([np.asarray(one, dtype=np.float64) for one in repetitions])),
+        len(repetitions),
+    )
+    at, n = np.quantile(ordered, share), len(ordered)
+    above = [float((np.asarray(one) > at).mean()) for one in repetitions]
+    variance = max(float(np.var(above, ddof=1)) / count, share * (1 - share) / n)  # equal shares are chance
+    reach = t_quantile(0.975, count - 1) * math.sqrt(variance) / (share * (1 - share))  # of the logit
+    low, high = (1 / (1 + math.exp(-(math.log(share / (1 - share)) + end))) for end in (-reach, reach))
+    first, last = math.floor(n * low), math.ceil(n * high)
+    return (float(ordered[first - 1]), float(ordered[last - 1])) if first >= 1 and last <= n else None

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
@@ -50,6 +50,7 @@ from benchmarking.core.sample_statistics import (
     MIN_LAUNCHES_FOR_BETWEEN,
     TAIL_MIN_SAMPLES,
     between_launches_interval,
+    between_repetitions_interval,
     drift,
     percentile_intervals,
     quantile,
@@ -97,6 +98,9 @@ NO_CUSTOM = frozenset({*LOAD_RATES.values(), *(metric.of for metric in METRICS.v
 """Metrics of a repetition that have columns of their own."""
 UNITS = {"_mb": "MB", "_percent": "%", "_w": "W", "_ms": "ms", "_s": "s"}
 """End of a metric's name -> its unit."""
+MAY_BE_CORRELATED, FEWEST_OF_ALL = 0.9, 3.0
+"""The percentile up to which repetitions give an interval whatever their queues do, and the independent requests that
+have to lie above higher ones, in all of them: with fewer, the intervals of p99 cover 64 to 92 %."""
 OF_TOKENS = ("time_per_output_token", "inter_token_latency")
 
 
@@ -210,8 +214,12 @@ def result_of(
     ok = [measurement for measurement in measured if measurement.status == "ok"]
     launches = {measurement.launch for measurement in ok}
     series = [Series.of(requests).of_queries(samples) for requests in done if requests.launch in launches]
-    intervals = _intervals(series, [measurement.metrics for measurement in ok], made.ci_scope)
-    for name, at in intervals.items():
+    of_queues = [correlation(requests, level.rate) for requests in done] if _has_schedule(level) else []
+    over_all = _over_repetitions(
+        *(series, [measurement.metrics for measurement in ok], made.ci_scope),
+        max((one for one in of_queues if one is not None), default=None),
+    )
+    for name, at in over_all.items():
         if at is not None:
             metrics[name] = at
             missing.pop(name, None)
@@ -219,7 +227,7 @@ def result_of(
             missing[name] = CORRELATED
     extra = dict(made.extra)
     if isinstance(custom := extra.get("custom_metrics"), dict):
-        units = {name: {"unit": "ms", "better": None} for name in intervals if name in metrics and name not in METRICS}
+        units = {name: {"unit": "ms", "better": None} for name in over_all if name in metrics and name not in METRICS}
         extra["custom_metrics"] = {**custom, **units}
     for column, why in _beyond(done).items():
         if metrics.pop(column, None) is not None:
@@ -249,24 +257,35 @@ def result_of(
     )
 
 
-def _intervals(
-    series: Sequence[Series], ok: Sequence[Mapping[str, float]], scope: str | None
+def _over_repetitions(
+    series: Sequence[Series], ok: Sequence[Mapping[str, float]], scope: str | None, correlation: float | None
 ) -> dict[str, float | None]:
-    """The ends of the 95 % interval of each percentile of each time over the repetitions, of which `ok` has the
-    metrics: that between three or more; of fewer, all of their own, None where one has none. The interval of calls
-    (`scope` "within") does not allow for the correlation of requests, so this one of the median replaces it."""
+    """Each percentile above the median of several repetitions, and the ends of all 95 % intervals, of which `ok` has
+    those of each repetition; None where an end is unknown.
+
+    Most of a few repetitions have no long queue, and their median would hide the tail: a percentile above the median is
+    that of the requests of all. Intervals are between three or more repetitions; of two, they reach over both. The
+    interval of calls (`scope` "within") does not allow for the correlation of requests, so this one of the median
+    replaces it."""
     found = dict[str, float | None]()
     for name, (word, q) in product(Series.__dataclass_fields__, TAILS.items()):
         times, low, high = [getattr(one, name) for one in series], None, None
-        values = [quantile(each, q) for each in times if len(each) >= LEAST[q]]
-        if len(values) == len(times) >= MIN_LAUNCHES_FOR_BETWEEN and min(values) > 0:
-            low, high = between_launches_interval(values)
+        column, has_all = f"{name}_{word}", all(len(each) >= LEAST[q] for each in times)
+        are_several = has_all and len(times) >= MIN_LAUNCHES_FOR_BETWEEN
+        if q > 0.5 and has_all and len(times) > 1:
+            found[f"{column}_ms"] = quantile(sorted(chain.from_iterable(times)), q)
+        if q > 0.5 and are_several:
+            independent = sum(map(len, times)) * (1 - q) / max(correlation or 1.0, 1.0)
+            if q <= MAY_BE_CORRELATED or independent >= FEWEST_OF_ALL:
+                low, high = between_repetitions_interval(times, q) or (None, None)
+        elif are_several and min(medians := [quantile(each, q) for each in times]) > 0:
+            low, high = between_launches_interval(medians)
             # It contains the median of the repetitions, which is off their mean where they lie on two levels.
-            low, high = min(low, median(values)), max(high, median(values))
-        elif ok and all(f"{name}_{word}_ci_low_ms" in each for each in ok):
-            low = min(each[f"{name}_{word}_ci_low_ms"] for each in ok)
-            high = max(each[f"{name}_{word}_ci_high_ms"] for each in ok)
-        found |= {f"{name}_{word}_ci_low_ms": low, f"{name}_{word}_ci_high_ms": high}
+            low, high = min(low, median(medians)), max(high, median(medians))
+        elif ok and all(f"{column}_ci_low_ms" in each for each in ok):
+            low = min(each[f"{column}_ci_low_ms"] for each in ok)
+            high = max(each[f"{column}_ci_high_ms"] for each in ok)
+        found |= {f"{column}_ci_low_ms": low, f"{column}_ci_high_ms": high}
         if word == "p50" and name in OF_MEDIAN and scope == "within":
             found |= {f"{name}_ci_low_ms": low, f"{name}_ci_high_ms": high}
     return found
@@ -428,12 +447,16 @@ def _metrics(
         missing |= dict.fromkeys(("output_tokens_per_sec", *OF_TOKENS), f"{NOT_APPLICABLE}: nothing is generated")
     elif done and {requests.tokens_out[place] for place in done} <= {0, 1}:
         missing |= dict.fromkeys(OF_TOKENS, f"{NOT_APPLICABLE}: no response has a second token")
-    of_queue = correlation(requests, level.rate) if level.rate is not None and not level.is_at_once else None
+    of_queue = correlation(requests, level.rate) if _has_schedule(level) else None
     for name in Series.__dataclass_fields__:
         percentiles, too_few = tails(name, getattr(series, name), of_queue)
         found |= percentiles
         missing |= too_few if getattr(series, name) else {}
     return found, missing
+
+
+def _has_schedule(level: Level) -> bool:
+    return level.rate is not None and not level.is_at_once
 
 
 def tails(

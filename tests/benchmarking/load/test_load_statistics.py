@@ -609,7 +609,7 @@ def test_the_interval_of_a_percentile_covers_the_differences_between_repetitions
     found = result.metrics
     for name in ("latency_p50", "latency_p90", "service_time_p50", "service_time_p90"):
         width = found[f"{name}_ci_high_ms"] - found[f"{name}_ci_low_ms"]
-        assert width >= least * (medians[-1] - medians[0]), name
+        assert width >= (least if "p50" in name else 0.95) * (medians[-1] - medians[0]), name
     for end in ("low", "high"):
         assert found[f"latency_p50_ci_{end}_ms"] == pytest.approx(found[f"latency_ci_{end}_ms"])
     # 800 requests are too few for one in a repetition.
@@ -635,6 +635,26 @@ def test_the_steady_window_of_conversations_begins_when_the_first_ones_have_ende
     assert {one.kind for one in result.doubts} - {"saturation_unknown"} == doubts
     rate = result.metrics["throughput_samples_per_sec"]
     assert rate == pytest.approx(result.metrics["total_requests_per_sec"] if starts_s == 15 else 10.0)
+
+
+def test_the_tail_of_several_repetitions_is_that_of_the_requests_of_all():
+    """Most repetitions of a busy queue have no long wait: the median of their p99 is that of a server less busy."""
+    chance, off, covered = np.random.default_rng(9), [], []
+    alone = [np.sort(chance.uniform(0, 25, 1000)) for _ in range(200)]
+    truth = np.quantile(
+        np.concatenate([(QUEUES["M/M/1"](chance, starts) - starts) * 1e3 for starts in alone]), (0.9, 0.99)
+    )
+    for _ in range(25):
+        repetitions = []
+        for launch in range(5):
+            starts = np.sort(chance.uniform(0, 25, 1000))
+            ends = QUEUES["M/M/1"](chance, starts)
+            repetitions.append(replace(requests_of(starts - starts[0], ends - starts[0], 1e6), launch=launch))
+        found = result_of(TRAFFIC, Level(rate=40.0, number=1000), repetitions).metrics
+        off.append([found["latency_p90_ms"] / truth[0], found["latency_p99_ms"] / truth[1]])
+        covered.append(found["latency_p90_ci_low_ms"] <= truth[0] <= found["latency_p90_ci_high_ms"])
+    assert np.median(off, axis=0) == pytest.approx([1, 1], abs=0.1)
+    assert sum(covered) >= 20
 
 
 @pytest.mark.parametrize("fault", ["failed", "slow"])
