@@ -60,7 +60,11 @@ OWN_NAMES = {
     },
     "migrate.py": {"relation": "`quoted`"},
     "run_records.py": {"table": "of TABLES"},
-    "query/questions.py": {"kind": "DuckDB's name for the kind of a statement, in a message"},
+    "query/questions.py": {
+        "kind": "DuckDB's name for the kind of a statement, in a message",
+        "', '.join(kept)": "places of columns, with types of DuckDB's whose names are `quoted`",
+        "sql.rstrip().rstrip(';')": "the user's own statement, asked on a confined connection",
+    },
     "upkeep/merging.py": {
         **dict.fromkeys(("table", "key", "raw_key", "self._new(table)"), "of CONTENTS"),
         **dict.fromkeys(("assigned", "mine", "theirs"), "made of `quoted` columns"),
@@ -75,7 +79,6 @@ OWN_NAMES = {
         "suspect[kind].replace('?', quoted(name))": "a condition of this module",
     },
     "ingestion.py": dict.fromkeys(("key", "table"), "of our own tables"),
-    "warehouse.py": {"table": "of our own tables"},
 }
 """What else stands in SQL, by module of db, and why it is not from a file or a user."""
 TEMPLATE_NAMES = {

@@ -42,7 +42,7 @@ MODES: dict[str, tuple[str, ...]] = {
     "table": (),
     "vertical": ("-line",),
     "markdown": ("-markdown",),
-    "csv": ("-csv",),
+    "csv": ("-csv", "-nullvalue", ""),
     "json": ("-json",),
 }
 """Format -> flags of the shell."""
@@ -89,7 +89,8 @@ def main(argv: Sequence[str]) -> int:
     if is_terminal and arguments.timeout is not None:
         raise UsageError("--timeout limits statements read from stdin: in a terminal, stop a statement with Ctrl-C")
     with _opened(arguments, is_terminal=is_terminal) as (greeting, views, file):
-        command = shell_command(find_shell(), file, arguments.format, views)
+        has_colours = is_terminal and not os.environ.get("NO_COLOR")
+        command = shell_command(find_shell(), file, arguments.format, views, has_colours=has_colours)
         if is_terminal:
             print(greeting, flush=True)
         code = hand_over(command, limit_s=arguments.timeout, memory_bytes=MEMORY_BYTES, is_terminal=is_terminal)
@@ -147,13 +148,15 @@ def find_shell() -> Path:
     )
 
 
-def shell_command(shell: Path, db_path: str, mode: str, views: str = "") -> tuple[str, ...]:
+def shell_command(
+    shell: Path, db_path: str, mode: str, views: str = "", *, has_colours: bool = True
+) -> tuple[str, ...]:
     """The command that opens the database in the shell, locked down; no init file is run.
 
     `views` is SQL that creates our views for this session if the views in the file are not ours.
     """
     return (
-        *(str(shell), "-no-init", "-readonly", *MODES[mode]),
+        *(str(shell), "-no-init", "-readonly", *MODES[mode], *(() if has_colours else ("-cmd", ".highlight off"))),
         *("-cmd", BEFORE_LOCK, "-cmd", COLUMNS_MACRO, *(("-cmd", views) if views else ()), "-cmd", ".safe_mode"),
         os.path.abspath(db_path),  # a relative path could be read as a flag
     )

@@ -74,6 +74,12 @@ def test_answers_have_the_requested_format(sql, mode, answer):
     assert answer in out
 
 
+def test_a_pipe_has_no_colours_and_csv_the_nulls_of_query(sql):
+    code, out, _ = sql(".tables\nSELECT NULL AS a, 'NULL' AS b;")
+    assert (code, "\x1b" in out) == (0, False)
+    assert out.endswith("a,b\n,NULL\n")
+
+
 def test_columns_come_with_their_meaning(sql):
     code, out, _ = sql("FROM columns_of('series_alias');")
     assert code == 0
