@@ -40,6 +40,7 @@ from benchmarking.core.text import duration, grouped, listed
 from benchmarking.sweep.plan.plan import CLUSTER, CellPlan
 from benchmarking.sweep.run.supervisor import Observer, Track, has_failed, without_samples
 from benchmarking.sweep.show.progress import cell_name
+from benchmarking.workloads.support.footprint import Fit
 
 CLOSED = "closed"
 """The status of a client that has given up on its scheduler, and can send nothing more."""
@@ -225,6 +226,15 @@ class Cell:
     def name(self) -> str:
         return cell_name(self.track.plan.cell)
 
+    def refuse_unfit(self, slot: Slot) -> None:
+        """Refuse a device that does not have the memory that each of its points needs."""
+        plan = self.track.plan
+        if slot.selector == self.selector:
+            fit = Fit.of(replace(plan.cell, device=slot.offered.device), slot.offered.free, is_here=False)
+            reasons = (fit.why_not(point) for point in plan.points if point.label not in plan.skipped)
+            if (why := next(filter(None, reasons), None)) is not None:
+                self.refusals[slot.address] = f"worker {slot.offer.worker}: {why}"
+
 
 class ClusterSweep:
     """One sweep on a cluster; called as `benchmarking.sweep.run.supervisor.sweep` is."""
@@ -301,6 +311,8 @@ class ClusterSweep:
         """Queue the rest of a track; a track without open points is finished."""
         cell = Cell(track=track, selector=track.plan.cell.device.selector)
         self._cells.append(cell)
+        for slot in self._slots.values():
+            cell.refuse_unfit(slot)
         launches = tuple(sorted(track.open_launches()))
         if not launches:
             track.begin()
@@ -412,7 +424,7 @@ class ClusterSweep:
                 continue
             for offered in offer.devices:
                 selector, host = offered.device.selector, offer.provenance.host
-                self._slots[address, selector] = Slot(
+                self._slots[address, selector] = slot = Slot(
                     address=address,
                     selector=selector,
                     identity=identity(offered.hardware, offer.provenance),
@@ -420,6 +432,8 @@ class ClusterSweep:
                     offered=offered,
                     shown=MachineProgress(worker=worker, host=host, device=selector, state="idle"),
                 )
+                for cell in self._cells:
+                    cell.refuse_unfit(slot)
             has = ", ".join(offered.device.selector for offered in offer.devices)
             self._observer.waiting(f"worker {worker} joined: {has}")
 

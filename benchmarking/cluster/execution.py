@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -45,6 +46,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.core.untrusted.redaction import expanded, redacted
+from benchmarking.devices.support.host import FREE, TOTAL
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import spool
@@ -63,6 +65,12 @@ class OfferedDevice:
     hardware: Hardware
     free: Readings
     """Its free memory, as needed for planning."""
+
+    @property
+    def free_bytes(self) -> float:
+        """Its free memory, or all of it; infinite if neither is known."""
+        known = self.free.values.get(FREE, self.free.values.get(TOTAL))
+        return known if isinstance(known, int) else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

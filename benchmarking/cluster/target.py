@@ -249,12 +249,16 @@ def remote_arguments(
 
 
 class ClusterMachine(Machine):
-    """The machine for planning a batch, based on the offers of a cluster."""
+    """The machine for planning a batch, based on the offers of a cluster. Of several devices of one name, it has the
+    one with the most free memory: what fits on that can be measured, and no other is given what does not fit on it."""
+
+    is_here = False
 
     def __init__(self, offers: Mapping[str, Offer], name: str) -> None:
         super().__init__()
         self._name = name
         offered = [device for offer in offers.values() for device in offer.devices]
+        offered.sort(key=lambda device: device.free_bytes)
         self._offered = {device.device.selector: device for device in offered}
         counts = sorted(Counter(device.device.selector for device in offered).items())
         has = ", ".join(f"{count} x {selector}" if count > 1 else selector for selector, count in counts)

@@ -31,8 +31,9 @@ from benchmarking.core.codec import canonical_hash
 from benchmarking.core.errors import UnsupportedError, WorkersLostError, storage_errors
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.quality import without_quality
-from benchmarking.core.records import Measurement, Samples
+from benchmarking.core.records import Measurement, Readings, Samples
 from benchmarking.devices.support.handles import combine_devices
+from benchmarking.devices.support.host import FREE
 from benchmarking.devices.support.select import select
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import Machine
@@ -317,6 +318,25 @@ def test_several_devices_as_one_are_refused_before_anything_is_measured():
     for fact in (machine.free_memory, machine.hardware):
         with pytest.raises(UnsupportedError, match="--device null,null:1: a worker measures on one device at a time"):
             fact(both)
+
+
+@pytest.mark.parametrize("small", ["one", "two"])
+def test_a_cell_is_planned_for_the_workers_on_which_it_fits_and_given_to_no_other(small, tmp_path):
+    script = {"one": None, "two": None}
+    offers = offers_of(script)
+    for worker, offer in offers.items():
+        free = Readings(values={FREE: 1000 if worker == small else 10**12})
+        devices = tuple(dataclasses.replace(device, free=free) for device in offer.devices)
+        offers[worker] = dataclasses.replace(offer, devices=devices)
+    request = Request(model_id="bert-base-uncased", weights="random", device="null", settings=settings("quick"))
+    plan = plan_cell(request, uuid7(), machine=ClusterMachine(offers, "scripted"))
+    plan = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, launches=1))
+    cluster = ScriptedCluster(script, tmp_path, accepts_workers=True)
+    spool.prepare(tmp_path)
+    ClusterSweep(cluster, offers)([Track(plan, tmp_path)], Observer(), lambda track: None)
+    assert [address for address, _ in cluster.orders] == sorted(script.keys() - {small})
+    with pytest.raises(UnsupportedError, match=r"bert-base-uncased needs 0\.4 GB for weights"):
+        plan_cell(request, uuid7(), machine=ClusterMachine({small: offers[small]}, "scripted"))
 
 
 def test_a_device_that_no_worker_has_is_skipped_if_that_is_asked_for():

@@ -150,6 +150,9 @@ def work(point: Point) -> float:
 class Machine:
     """Facts about this machine, each looked up at most once, for the plans of one command."""
 
+    is_here = True
+    """Whether its devices are those of this machine."""
+
     def __init__(self) -> None:
         self.devices: dict[str, tuple[Device, ...]] = {}
         """The probed devices by kind; filled by `select`."""

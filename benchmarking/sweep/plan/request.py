@@ -196,7 +196,7 @@ def plan_points(
     if cell.runtime in plugins.names(plugins.RUNTIMES):
         runtime = plugins.runtime(cell.runtime)
         settings = replace(settings, point_per_process=settings.point_per_process or runtime.point_per_process)
-    fit = Fit.of(cell, machine.free_memory(cell.device))
+    fit = Fit.of(cell, machine.free_memory(cell.device), is_here=machine.is_here)
     if why_not is not None:
         skipped = {point.label: why_not for point in points}
     else:

@@ -60,10 +60,13 @@ class Fit:
     """A lower bound of the weights' bytes, from the configuration."""
     free: Readings
     """`free_memory_bytes` of the device, or the reason it is missing and `device_memory_bytes`."""
+    host_bytes: int | None = None
+    """Free memory of the device's host; None if it is not known."""
 
     @classmethod
-    def of(cls, cell: Cell, free: Readings | None = None) -> Fit:
-        """From the free memory of the device (None: read now, on this machine) and the headers of the weight files."""
+    def of(cls, cell: Cell, free: Readings | None = None, *, is_here: bool = True) -> Fit:
+        """From the free memory of the device (None: read now, on this machine) and the headers of the weight files.
+        `is_here`: whether the device is one of this machine."""
         count = parameter_count(cell.workload)
         weights_bytes = None if count is None else int(count * VALUE_BYTES[cell.precision])
         if count is not None and cell.workload.parameter_count is None and quantization_of(cell.workload) is not None:
@@ -73,13 +76,16 @@ class Fit:
             weights_bytes=weights_bytes,
             min_bytes=int(min_parameter_count(cell.workload) * VALUE_BYTES[cell.precision]),
             free=free_memory(cell.device) if free is None else free,
+            host_bytes=free_host_bytes() if is_here else None,
         )
 
     def why_not(self, point: Point) -> str | None:
         """None, or how the point's need exceeds the free memory. None, too, if either is unknown."""
-        model_id, host = self.cell.workload.model_id, free_host_bytes()
+        model_id, host = self.cell.workload.model_id, self.host_bytes
         is_counted = self.cell.workload.parameter_count is not None or (self.weights_bytes or 0) >= self.min_bytes
-        if not is_counted and self.min_bytes > host:  # it cannot be built, even if its files are smaller
+        if (
+            not is_counted and host is not None and self.min_bytes > host
+        ):  # it cannot be built, even if its files are smaller
             return (
                 f"{model_id} needs at least {_size(self.min_bytes)} for weights at {self.cell.precision} (from its "
                 f"configuration), {_size(host)} free on the host: use a smaller model or --skip-unsupported"
@@ -93,7 +99,7 @@ class Fit:
             place = f"{'free' if FREE in self.free.values else 'in all'} on {self.cell.device.selector}"
             times = f" on each of {copies} devices" if copies > 1 else ""
             return self._refusal(f"{times} + {_size(activations)} for {point.label}", f"{_size(limit)} {place}")
-        if self.cell.workload.weights == "random" and self.weights_bytes > host:
+        if self.cell.workload.weights == "random" and host is not None and self.weights_bytes > host:
             return self._refusal(", which are filled in host memory,", f"{_size(host)} free on the host")
         return None
 
