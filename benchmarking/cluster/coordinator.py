@@ -66,10 +66,14 @@ class Membership:
 class Cluster:
     """A connected cluster. Dask's threads put events into a queue, which the coordinator reads."""
 
-    def __init__(self, client: Any, address: str, *, accepts_workers: bool) -> None:
+    def __init__(
+        self, client: Any, address: str, *, accepts_workers: bool, failure: Callable[[], str | None] = lambda: None
+    ) -> None:
         self.address = address
         self.accepts_workers = accepts_workers
         """Whether more workers may join it."""
+        self.failure = failure
+        """Returns why none will after all; None while some may."""
         self._client = client
         self._events: queue.Queue[Membership | Report] = queue.Queue()
         self._futures: dict[str, Any] = {}
@@ -381,6 +385,8 @@ class ClusterSweep:
             if is_idle:
                 raise WorkersLostError(f"no worker with {cell.selector} is left in {where}: continue with --resume")
             return
+        if is_idle and (why := self._cluster.failure()) is not None:
+            raise WorkersLostError(f"no worker with {cell.selector} is left in {where}: {why}: continue with --resume")
         now_s, limit = time.monotonic(), duration(WAIT_FOR_WORKER_S)
         if self._waits_since_s is None:
             self._observer.waiting(

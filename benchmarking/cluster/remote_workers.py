@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import shlex
 import time
@@ -41,7 +42,7 @@ from benchmarking.cluster.scheduler import (
     started_workers,
     temporary_security,
 )
-from benchmarking.core.child_process import Finished, program, run_program
+from benchmarking.core.child_process import Finished, program, run_program, signals_deferred
 from benchmarking.core.errors import BenchhouseError, FormatError, NotInstalledError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
@@ -72,6 +73,8 @@ UNKNOWN_JOB = "Invalid job id"
 """What squeue says of a job that ended long ago, with an exit code of failure."""
 PROGRAM_S = 60.0
 """Time limit of Slurm's programs."""
+LOST_JOB_S = 1e9
+"""Seconds until Dask cancels the job of a lost worker: never, since Slurm may have queued it again."""
 END_GRACE_S = 10.0
 """Seconds after the end of the last job until it is an error, since one of its workers may just be joining."""
 MAX_COUNT = 10_000
@@ -203,8 +206,8 @@ def _key(check: Check, default: Any = None, option: str | None = None) -> Any:
 
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-GRES = r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2}"
-TIME = r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}"
+GRES = r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.-]+){0,2}"
+TIME = r"(\d+-)?\d{1,5}(:[0-5]\d){0,2}|UNLIMITED"
 COUNT: Check = (f"a whole number from 1 to {MAX_COUNT}", lambda value: type(value) is int and 1 <= value <= MAX_COUNT)
 SHELL: Check = ("shell commands", lambda text: isinstance(text, str) and text.strip() and text.isprintable())
 YES_OR_NO: Check = ("true or false", lambda value: isinstance(value, bool))
@@ -223,7 +226,7 @@ class SlurmConfig:
     """Whether a job has exclusive use of its node."""
     jobs: int = _key(COUNT, 1)
     cpus: int | None = _key(COUNT, option="cpus-per-task")
-    memory: str | None = _key(_text(r"\d+[KMGT]", "64G"), option="mem")
+    memory: str | None = _key(_text(r"\d+[KMGT]?", "64G"), option="mem")
     directives: tuple[str, ...] = _key(_text(r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"'), ())
     """Further arguments of #SBATCH lines."""
     setup: tuple[str, ...] = _key(SHELL, ())
@@ -264,10 +267,11 @@ def slurm_jobs(
     if absent := [name for name, path in programs.items() if path is None]:
         raise NotInstalledError(f"{absent[0]} is not on PATH: use a machine that can submit Slurm jobs")
     with storage_errors(f"cannot use {config.folder}, the folder of the Slurm jobs", "choose another"):
-        folder = Path(config.folder).absolute()
+        folder = Path(os.path.expanduser(config.folder)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-    from dask_jobqueue import SLURMCluster
-    from dask_jobqueue.slurm import SLURMJob
+    with signals_deferred():  # the import replaces the handler of Ctrl-C, which this restores
+        from dask_jobqueue import SLURMCluster
+        from dask_jobqueue.slurm import SLURMJob
 
     logs = f"{folder}/benchhouse-%J"
     options = {key.metadata["option"]: getattr(config, key.name) for key in fields(config)}
@@ -297,6 +301,9 @@ def slurm_jobs(
             self._command_template = f"exec {shlex.join(words)}"
 
     with temporary_folder(".tls", folder) as tls_folder, own_scratch_folder(), ExitStack() as stack:
+        import dask
+
+        stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": f"{LOST_JOB_S}s"}))
         try:
             cluster = stack.enter_context(
                 SLURMCluster(
@@ -375,7 +382,7 @@ def jobs_failure(cluster: Any, squeue: str, folder: Path, say: Callable[[str], N
         for job_id in ids:
             path = folder / f"benchhouse-{job_id}.err"
             if path.is_file() and (lines := path.read_text(errors="replace").strip().splitlines()):
-                return f"its jobs ended without starting a worker: {lines[-1]} ({path})"
-        return f"its jobs ended without starting a worker: their output is in {folder}"
+                return f"its jobs have ended: {lines[-1]} ({path})"
+        return f"its jobs have ended: their output is in {folder}"
 
     return failure

@@ -147,7 +147,7 @@ class ClusterEndpoint:
     accepts_workers: bool = True
     """Whether more workers may join it later."""
     failure: Callable[[], str | None] = lambda: None
-    """Returns why not all workers will join; None while they may. Called while waiting for them."""
+    """Returns why not all workers will join; None while they may. Called while waiting for one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +262,7 @@ MODULE = "benchmarking.cluster.scheduler"
 DEFAULT_VENV = f".cache/benchhouse/venv-{__version__}"
 """Relative to the home folder on the remote side."""
 PACKAGE = f"benchhouse[cluster,measure]=={__version__}"
-SETUPS = {"venv": r"[^\x00-\x1f-][^\x00-\x1f]*", "conda": r"[\w.][\w./-]*", "docker": r"\w[\w./:@-]*"}
+SETUPS = {"venv": r"[^\x00-\x1f~-][^\x00-\x1f]*", "conda": r"[\w.][\w./-]*", "docker": r"\w[\w./:@-]*"}
 """Kind of setup -> what its value names."""
 LOCKS = "/tmp/benchhouse-locks"  # noqa: S108 - the folder of device locks, shared with the container
 MAKE_VENV = """\
@@ -283,11 +283,11 @@ class Setup:
     """The Python, folder, environment or image."""
 
 
-def read_setup(text: str) -> Setup:
-    """The value of --setup. Raises UsageError."""
+def read_setup(text: str, home: str = "") -> Setup:
+    """The value of --setup, in which `home` replaces ~/. Raises UsageError."""
     kind, _, what = text.partition(":")
     if kind == "venv":
-        what = what or DEFAULT_VENV
+        what = re.sub("^~/", home, what) or DEFAULT_VENV
     if kind not in SETUPS or not re.fullmatch(SETUPS[kind], what):
         raise UsageError(f"--setup {text}: expected venv, venv:DIR, conda:NAME, or docker:IMAGE")
     return Setup(kind=kind, what=what)

@@ -167,7 +167,8 @@ def read_cluster(name: str, arguments: argparse.Namespace) -> Start:
     place of an invalid value in its file, and for security settings that are insufficient or without effect."""
     from benchmarking.cluster import remote_workers as remote
 
-    setup = None if arguments.setup is None else read_setup(arguments.setup)
+    home = "" if name.startswith(SSH) else f"{Path.home()}/"  # where ssh starts commands; nodes share that of here
+    setup = None if arguments.setup is None else read_setup(arguments.setup, home)
     if setup is not None and not name.startswith((SLURM, SSH)):
         raise UsageError(f"--setup has no effect on {name}: it applies to ssh: and slurm: only")
     if arguments.ssh_config is not None and not name.startswith(SSH):
@@ -348,7 +349,7 @@ def open_target(
             if time.monotonic() > deadline_s:
                 raise WorkersLostError(f"--cluster {name}: no worker joined within {duration(endpoint.limit_s)}")
             time.sleep(POLL_S)
-        cluster = Cluster(client, name, accepts_workers=endpoint.accepts_workers)
+        cluster = Cluster(client, name, accepts_workers=endpoint.accepts_workers, failure=endpoint.failure)
         stack.callback(cluster.close)
         offers = cluster.offers()
         # Of a batch alone.

@@ -87,6 +87,9 @@ class ScriptedCluster:
     def cancel(self, attempt):
         pass
 
+    def failure(self):
+        return None
+
     def forget(self, addresses, run_ids):
         self.told_to_forget += addresses
 
@@ -267,6 +270,12 @@ def test_launches_of_a_running_cell_do_not_move_to_different_hardware(sweep):
 def test_a_fixed_cluster_is_abandoned_with_its_last_worker(sweep):
     with pytest.raises(WorkersLostError, match="no worker with null is left in scripted: continue with --resume"):
         sweep({"one": (1,)}, accepts_workers=False)
+
+
+def test_a_cluster_that_gets_no_more_workers_is_abandoned_with_the_reason(sweep, monkeypatch):
+    monkeypatch.setattr(ScriptedCluster, "failure", lambda self: "its jobs have ended")
+    with pytest.raises(WorkersLostError, match="is left in scripted: its jobs have ended: continue with --resume"):
+        sweep({"one": (1,)})
 
 
 def test_the_wait_for_a_device_is_reported_once_and_limited_while_nothing_is_measured(tmp_path, monkeypatch):

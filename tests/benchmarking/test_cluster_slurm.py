@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -79,19 +81,24 @@ def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, capsys, m
     config.write_text("interface: lo\nsetup: echo out of order >&2; exit 3")
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
     stderr = capsys.readouterr().err
-    assert re.search(
-        r"its jobs ended without starting a worker: out of order \(.+/my jobs/slurm_jobs/benchhouse-\d+\.err\)", stderr
-    )
+    assert re.search(r"its jobs have ended: out of order \(.+/my jobs/slurm_jobs/benchhouse-\d+\.err\)", stderr)
 
 
 def test_an_interface_that_this_machine_lacks_is_an_error_in_one_line(tmp_path, monkeypatch):
+    """And what is said of it can be interrupted: the import of dask_jobqueue replaces the handler of Ctrl-C."""
     monkeypatch.setattr(remote_workers, "program", lambda name: name)
-    config = SlurmConfig(interface="nosuch", folder=str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dask_jobqueue"]:
+        monkeypatch.delitem(sys.modules, name)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    config = SlurmConfig(interface="nosuch", folder="~/jobs")
     with (
         pytest.raises(BenchhouseError, match=r"starts here: 'nosuch' is not a valid .*: check interface"),
         remote_workers.slurm_jobs(config, Setup(), WorkerRequirements(), None, print),
     ):
         pass
+    assert signal.signal(signal.SIGINT, handler) is signal.default_int_handler
+    assert (tmp_path / "jobs").is_dir()
 
 
 def test_only_jobs_that_slurm_says_have_ended_are_given_up(tmp_path, monkeypatch):
@@ -103,8 +110,8 @@ def test_only_jobs_that_slurm_says_have_ended_are_given_up(tmp_path, monkeypatch
     answers = {
         "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1": None,
         "echo 'PENDING Priority'": None,
-        "exit 0": "its jobs ended without starting a worker: their output is in",
-        "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1": "its jobs ended without starting",
+        "exit 0": "its jobs have ended: their output is in",
+        "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1": "its jobs have ended: their",
     }
     for answer, why in answers.items():
         squeue.write_text(f"#!/bin/sh\n{answer}\n")
@@ -145,3 +152,7 @@ def test_the_configuration_sets_every_slurm_directive(tmp_path):
     assert read_config(path) == SlurmConfig(
         account="mine", exclusive=False, jobs=3, time_limit="1-12:00:00", gres="gpu:a100:2", wait_s=60.0
     )
+    path.write_text('gres: gpu:h100-96:1\nmemory: "0"\ntime_limit: UNLIMITED')
+    assert read_config(path) == SlurmConfig(gres="gpu:h100-96:1", memory="0", time_limit="UNLIMITED")
+    path.write_text('memory: "64000"\ntime_limit: "1440"')
+    assert read_config(path) == SlurmConfig(memory="64000", time_limit="1440")

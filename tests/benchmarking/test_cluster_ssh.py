@@ -155,6 +155,7 @@ def test_workers_start_in_an_environment_or_a_container():
     started = {
         "venv:/opt/bench": f"/opt/bench/bin/python {run}",
         "venv": f"{DEFAULT_VENV}/bin/python {run}",
+        "venv:~/bench": f"bench/bin/python {run}",  # where ssh starts commands
         "conda:bench": f"conda run --no-capture-output --name bench python {run}",
         "docker:registry.local:5000/bench@sha256:ab": "docker run --rm --interactive --network host --volume "
         f"{LOCKS}:{LOCKS} --gpus all registry.local:5000/bench@sha256:ab python {run}",
@@ -162,6 +163,9 @@ def test_workers_start_in_an_environment_or_a_container():
     for setup, command in started.items():
         words = remote_command(read_setup(setup), WORKER, "tls://127.0.0.1:8786", devices=("cuda:0", "cpu"))
         assert shlex.join(words) == command
+    assert read_setup("venv:~/bench", "/home/me/").what == "/home/me/bench"
+    with pytest.raises(UsageError, match="--setup venv:~you/bench: expected"):
+        read_setup("venv:~you/bench")
     assert "--gpus" not in remote_command(Setup(kind="docker", what="bench"), WORKER)
 
 
