@@ -96,9 +96,10 @@ class Log:
     conclusion: Json = None
     """The conclusion of a finished bisection."""
 
-    def step(self, commit: str, against: str) -> Step | None:
-        """The step with the same two commits, in any role."""
-        return next((step for step in self.steps if (step.commit, step.against) == (commit, against)), None)
+    def step(self, role: Role, commit: str, against: str) -> Step | None:
+        """The step with the same two commits, in any role but the other of the culprit, which is measured again."""
+        same = (one for one in self.steps if (one.commit, one.against) == (commit, against))
+        return next((one for one in same if (one.role == "culprit") is (role == "culprit")), None)
 
 
 def read_log(path: Path, requested: Log) -> Log:
@@ -319,6 +320,7 @@ def conclusion_text(found: Conclusion, history: History) -> str:
     parent = (found.parent or "")[:SHORT]
     if found.kind == "not confirmed":
         reason = f": {visible(step.reason)}" if step.reason else ""
-        head = f"not confirmed: when measured again, the commit does not differ from its parent {parent}{reason}"
+        differs = "cannot be compared with" if step.outcome == "skip" else "does not differ from"
+        head = f"not confirmed: when measured again, the commit {differs} its parent {parent}{reason}"
         return "\n".join([head, f"  {named[0]}", *changes])
     return "\n".join([f"culprit: {named[0]}", f"against its parent {parent}:", *changes])

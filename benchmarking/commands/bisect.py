@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -51,6 +52,7 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.run.command_turns import TurnError, arm
 
 NAME = "benchhouse bisect"
+MODULE_PATH = "PYTHONPATH"
 EXAMPLES = """\
 examples:
   benchhouse bisect v1.2 HEAD -- benchhouse run gpt2 --batch-sizes 1
@@ -113,7 +115,10 @@ def _run(argv: Sequence[str]) -> int:
         if (beside := path.with_suffix(".txt")).exists() and not path.exists():
             raise UsageError(f"--log {path}: {beside} already exists: choose another path")
     check_measuring("measuring")
-    ab.check_commands([here], "COMMAND")  # planned in this folder, before GOOD is measured
+    # Planned before GOOD is measured, in this folder, whose modules can be imported as those of each commit.
+    paths = (str(Path.cwd()), here.environment.get(MODULE_PATH, os.environ.get(MODULE_PATH)))
+    modules = {MODULE_PATH: os.pathsep.join(filter(None, paths))}
+    ab.check_commands([replace(here, environment={**here.environment, **modules})], "COMMAND")
     with temporary_folder("benchhouse-bisect") as folder:
         (folder / "commits").mkdir()
         history = History(Path.cwd(), folder / "commits")
@@ -154,8 +159,8 @@ class _Bisection:
         self._output = replace(output, json=True, tags=tags)
 
     def measure(self, role: Role, commit: str, against: str) -> Step:
-        """The step from the log, else measured now and logged. Raises BenchhouseError if `against` or BAD fails."""
-        step = self.log.step(commit, against)
+        """The step from the log, else measured now and logged. Raises BenchhouseError if GOOD or BAD fails."""
+        step = self.log.step(role, commit, against)
         if step is None:
             self.say(f"measuring {commit[:12]} in turns with {against[:12]}")
             step = Step(
@@ -165,8 +170,8 @@ class _Bisection:
             try:
                 step = replace(self._compare(step), seconds=monotonic() - started)
             except TurnError as error:
-                if error.letter == "a" or role == "whole":
-                    side = "BAD" if error.letter == "b" else "GOOD" if role != "culprit" else "the culprit's parent"
+                if role == "whole" or (error.letter == "a" and role != "culprit"):
+                    side = "BAD" if error.letter == "b" else "GOOD"
                     raise BenchhouseError(f"{side}: COMMAND failed: {error}") from error
                 note(f"skipping {commit[:12]}: {error}")
                 step = replace(step, reason=f"COMMAND failed: {error}", seconds=monotonic() - started)

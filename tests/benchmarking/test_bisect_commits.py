@@ -4,6 +4,7 @@ commit is."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -127,6 +128,43 @@ def test_all_candidates_are_named_if_commits_were_skipped(repository, played, ca
     assert log["conclusion"]["kind"] == "skipped"
     assert [one["subject"] for one in log["conclusion"]["commits"]] == ["spoiled", "last"]
     assert reason in log["steps"][1]["reason"]
+
+
+def test_a_culprit_whose_parent_cannot_be_measured_is_named_as_not_confirmed(repository, played, capsys, tmp_path):
+    commit(repository, "old and broken", 1.0, broken="")
+    repository.git("checkout", "-q", "-b", "side")
+    (repository.folder / "broken").unlink()
+    slow = commit(repository, "mended and slow", 1.3)
+    repository.git("checkout", "-q", "main")
+    (repository.folder / "broken").unlink(missing_ok=True)
+    good = commit(repository, "good", 1.0)
+    commit(repository, "another", 1.0, a="1")
+    repository.git("merge", "-q", "--no-edit", "-X", "theirs", "side")
+    log = tmp_path / "log.json"
+    for _ in range(2):  # and again by its log
+        assert main([good, "main", "--quiet", "--log", str(log), *COMMAND]) == 3
+        out = capsys.readouterr().out
+        assert "the commit cannot be compared with its parent" in out
+        assert "COMMAND failed: A ended with exit code 1: build failed" in out
+        found = json.loads(log.read_text())["conclusion"]
+        assert (found["kind"], [one["commit"] for one in found["commits"]]) == ("not confirmed", [slow])
+
+
+def test_the_command_is_planned_with_the_modules_of_the_repository(repository, played, monkeypatch):
+    first = commit(repository, "first", 1.0)
+    commit(repository, "second", 1.001)
+    planned = []
+    monkeypatch.setattr(ab, "check_commands", lambda arms, name: planned.extend(arms))
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    assert bisect(first, "main") == 0
+    assert planned[0].environment["PYTHONPATH"] == f"{repository.folder}{os.pathsep}/elsewhere"
+
+
+def test_a_culprit_next_to_good_is_measured_again(repository, played, capsys):
+    good, slow = commit(repository, "good", 1.0), commit(repository, "slow", 1.3)
+    assert bisect(good, slow) == 0
+    assert [step["role"] for step in json.loads(capsys.readouterr().out)["steps"]] == ["whole", "culprit"]
+    assert len(played.pairs) == 2
 
 
 def test_an_unchanged_metric_is_reported(repository, played, capsys):
@@ -263,7 +301,7 @@ def test_failures_at_good_or_bad_end_the_bisection(repository, played, capsys):
 
 
 MEASURE = """
-import argparse, datetime, json, pathlib
+import argparse, datetime, json, pathlib, uuid
 parser = argparse.ArgumentParser()
 parser.add_argument("--launches", type=int)
 parser.add_argument("--turn", type=pathlib.Path)
@@ -276,10 +314,9 @@ state.write_text(" ".join(starts))
 if len(starts) == known.launches:
     run = json.loads(pathlib.Path("run.json").read_text())
     ms = float(pathlib.Path("ms").read_text())
-    side = pathlib.Path.cwd().name * 8
-    run.update(run_id=f"{side}-1111-7111-8111-111111111111", started_at=starts[0], finished_at=now)
+    run.update(run_id=str(uuid.uuid4()), started_at=starts[0], finished_at=now)
     result = run["results"][0]
-    result.update(result_id=f"{side}-2222-7222-8222-222222222222", launches=len(starts))
+    result.update(result_id=str(uuid.uuid4()), launches=len(starts))
     one = result["samples"][0]
     result["samples"] = [
         {**one, "launch": n, "started_at": at, "values": [ms * (1 + n / 1000)] * 30} for n, at in enumerate(starts)
@@ -299,10 +336,10 @@ def test_each_commit_is_measured_with_its_own_files_and_saved(repository, capfd,
     log = json.loads(capfd.readouterr().out)
     assert log["conclusion"]["kind"] == "found"
     assert log["conclusion"]["commits"][0]["commit"] == slow
-    (step,) = log["steps"]
-    assert (step["role"], step["rounds"]) == ("whole", 3)
+    step, again = log["steps"]
+    assert (step["role"], step["rounds"], again["role"]) == ("whole", 3, "culprit")
     (point,) = step["points"]
     assert (point["verdict"], point["change"]) == ("slower", pytest.approx(0.8))
-    assert {one for ids in step["run_ids"].values() for one in ids} == {
+    assert {one for each in log["steps"] for ids in each["run_ids"].values() for one in ids} == {
         json.loads(path.read_text())["run_id"] for path in (tmp_path / "runs").glob("*.json")
     }
