@@ -15,6 +15,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -175,7 +176,14 @@ CONTAINERS = {
     "lxc": "lxc",
     "containerd": "containerd",
 }
-"""Kinds of container by substrings of PID 1's cgroup path."""
+"""Kinds of container by substrings of PID 1's cgroup path, or of the folders of which the root's overlay consists."""
+CONTAINER_MARKS = {
+    ".dockerenv": "docker",
+    "run/.containerenv": "podman",
+    ".singularity.d": "apptainer",
+    "var/run/secrets/kubernetes.io": "kubernetes",
+}
+"""Kinds of container by files of theirs."""
 
 
 def linux_facts(root: Path) -> Readings:
@@ -284,14 +292,21 @@ def _virtual_machine(root: Path) -> str | None:
 
 
 def _container(root: Path) -> str | None:
-    """The kind of container this process runs in; None outside containers."""
-    if (root / ".dockerenv").exists():
-        return "docker"
-    if (root / "run/.containerenv").exists():
-        return "podman"
-    systemd_name = text_or_empty(root / "run/systemd/container")
+    """The kind of container this process runs in; None outside containers. Raises UnreadableError where nothing tells,
+    as in a container that has a namespace of its own for control groups, and no mark of its runtime."""
+    for path, kind in CONTAINER_MARKS.items():
+        if (root / path).exists():
+            return kind
     groups = text_or_empty(root / "proc/1/cgroup")
-    return systemd_name or next((kind for mark, kind in CONTAINERS.items() if mark in groups), None)
+    mounts = text_or_empty(root / "proc/self/mountinfo").splitlines()
+    layers = [line for line in mounts if line.split()[4:5] == ["/"] and " - overlay " in line]
+    marked = "\n".join((groups, *layers))
+    known = text_or_empty(root / "run/systemd/container") or next(
+        (kind for mark, kind in CONTAINERS.items() if mark in marked), None
+    )
+    if known is None and not re.search(r":/.", groups):
+        raise UnreadableError(f"{NOT_SUPPORTED}: no mark of a container, and no group of its own in /proc/1/cgroup")
+    return known
 
 
 UNLIMITED_BYTES = 1 << 62
@@ -348,21 +363,21 @@ def _memory_limits(root: Path) -> Iterator[int]:
 
 
 def free_in_groups(root: Path) -> Iterator[int]:
-    """Memory left in each control group of this process that has a limit. An unreadable file counts as no limit."""
-    try:
+    """Memory left in each control group of this process that has a limit. One with an unreadable file counts as one
+    without limit."""
+    with suppress(UnreadableError):
         for folder in controller_folders(root, "memory"):
             for limit_name, used_name in MEMORY_FILES:
-                if not (folder / limit_name).exists() or (limit := read_text(folder / limit_name)) == "max":
-                    continue
-                used = int(read_text(folder / used_name))
-                # Less the page cache. In version 1, totals that include child groups have lines of their own.
-                lines = [line.split() for line in read_text(folder / "memory.stat").splitlines()]
-                pairs = (line for line in lines if len(line) == 2)
-                sizes = {name: int(value) for name, value in pairs if name in RECLAIMABLE}
-                totals = {name: value for name, value in sizes.items() if name.startswith("total_")}
-                yield max(int(limit) - used + sum((totals or sizes).values()), 0)
-    except UnreadableError:
-        return
+                with suppress(UnreadableError, ValueError):
+                    if not (folder / limit_name).exists() or (limit := read_text(folder / limit_name)) == "max":
+                        continue
+                    used = int(read_text(folder / used_name))
+                    # Less the page cache. In version 1, totals that include child groups have lines of their own.
+                    lines = [line.split() for line in read_text(folder / "memory.stat").splitlines()]
+                    pairs = (line for line in lines if len(line) == 2)
+                    sizes = {name: int(value) for name, value in pairs if name in RECLAIMABLE}
+                    totals = {name: value for name, value in sizes.items() if name.startswith("total_")}
+                    yield max(int(limit) - used + sum((totals or sizes).values()), 0)
 
 
 def controller_folders(root: Path, controller: str) -> Iterator[Path]:

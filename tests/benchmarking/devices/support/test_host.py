@@ -128,10 +128,28 @@ def test_whether_a_machine_is_virtual_is_unknown_without_a_sign_of_either(plant,
         ({"run/.containerenv": ""}, "podman"),
         ({"run/systemd/container": "systemd-nspawn"}, "systemd-nspawn"),
         ({"proc/1/cgroup": "0::/kubepods/besteffort/pod1/abc"}, "kubernetes"),
+        ({"proc/1/cgroup": "0::/", "var/run/secrets/kubernetes.io/serviceaccount/token": ""}, "kubernetes"),
+        ({"proc/1/cgroup": "0::/init.scope", ".singularity.d/startscript": ""}, "apptainer"),
+        (
+            {
+                "proc/1/cgroup": "0::/",
+                "proc/self/mountinfo": "859 1 8:1 / /mnt rw - ext4 /dev/sda rw\n1032 859 0:303 / / rw,relatime "
+                "master:300 - overlay overlay rw,lowerdir=/var/lib/containerd/io.containerd.snapshotter.v1/55/fs",
+            },
+            "containerd",
+        ),
     ],
 )
 def test_containers_are_known_by_their_marks(plant, files, kind):
     assert host_facts("Linux", plant(files)).values["container"] == kind
+
+
+@pytest.mark.parametrize("groups", [{}, {"proc/1/cgroup": "0::/"}, {"proc/1/cgroup": "1:cpu:/\n0::/"}])
+def test_whether_this_is_a_container_is_unknown_where_its_control_groups_are_hidden(plant, groups):
+    facts = host_facts("Linux", plant({"proc/cpuinfo": "processor : 0", **groups}))
+    assert "is_container" not in facts.values
+    assert facts.missing["container"] == facts.missing["is_container"]
+    assert facts.missing["container"].startswith("not_supported: no mark of a container, and no group")
 
 
 def test_usable_memory_is_the_cgroups_limit_where_that_is_lower():
@@ -358,6 +376,15 @@ def test_version_1_counts_the_page_cache_of_all_groups_below_once(tmp_path):
 def test_cgroup_over_its_limit_has_no_free_memory(version_2):
     write(version_2, "sys/fs/cgroup/memory.current", f"{11 * GB}")
     assert list(free_in_groups(version_2)) == [0]
+
+
+@pytest.mark.parametrize("unreadable", [None, "", "many"])
+def test_a_group_with_an_unreadable_file_limits_nothing_and_the_others_do(version_2, unreadable):
+    write(version_2, "proc/self/cgroup", "0::/inner\n")
+    write(version_2, "sys/fs/cgroup/inner/memory.max", f"{GB}")
+    if unreadable is not None:
+        write(version_2, "sys/fs/cgroup/inner/memory.current", unreadable)
+    assert list(free_in_groups(version_2)) == [5 * GB]
 
 
 def test_groups_without_limit_or_files_limit_nothing(version_2, tmp_path_factory):
