@@ -45,6 +45,7 @@ from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseEr
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.records import Json, to_json
+from benchmarking.core.storage_paths import check_folder
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.core.untrusted.repository import History
@@ -112,6 +113,7 @@ def _run(argv: Sequence[str]) -> int:
             raise UsageError(f"--log {path}: expected a file FILE.json; FILE.txt is written next to it")
         if not path.absolute().parent.is_dir():
             raise UsageError(f"--log {path}: no folder {path.absolute().parent}: create it, or choose another path")
+        check_folder(path.absolute().parent)
         if (beside := path.with_suffix(".txt")).exists() and not path.exists():
             raise UsageError(f"--log {path}: {beside} already exists: choose another path")
     check_measuring("measuring")

@@ -3,6 +3,7 @@ commit is."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from benchmarking.commands import ab
 from benchmarking.commands.bisect import main
+from benchmarking.core import storage_paths
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import dumps, to_json
 from benchmarking.core.verdicts.judging import Pair, judge
@@ -158,6 +160,18 @@ def test_the_command_is_planned_with_the_modules_of_the_repository(repository, p
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     assert bisect(first, "main") == 0
     assert planned[0].environment["PYTHONPATH"] == f"{repository.folder}{os.pathsep}/elsewhere"
+
+
+def test_a_log_that_cannot_be_written_is_refused_before_anything_is_measured(repository, played, monkeypatch, capsys):
+    first = commit(repository, "first", 1.0)
+
+    def refuse(path):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(storage_paths, "held_folder", refuse)
+    assert bisect(first, "main", "--log", "log.json") == 1
+    assert f"cannot write to {repository.folder}: Read-only file system" in capsys.readouterr().err
+    assert played.pairs == []
 
 
 def test_a_culprit_next_to_good_is_measured_again(repository, played, capsys):
