@@ -14,12 +14,13 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarking.batch import summary as summaries
 from benchmarking.batch.summary import BatchInfo, BatchState, BatchSummary, CellSummary
 from benchmarking.core.command_line import note
-from benchmarking.core.errors import FormatError, LockedError, UsageError, WorkersLostError, storage_errors
+from benchmarking.core.errors import FormatError, StorageError, UsageError, WorkersLostError, storage_errors
 from benchmarking.core.provenance import this_process, utc_now
 from benchmarking.core.records import Cell, Measurement, Run, dumps, from_json, to_json
 from benchmarking.core.run_file import read_run
@@ -147,9 +148,10 @@ class Batch:
         try:
             with observed(tracks, quiet=self._quiet, shown_by=Recorder) as self._observer:
                 self._sweep(tracks, self._observer, self._finish, device_wait_s=self._device_wait_s)
-        except (KeyboardInterrupt, LockedError, WorkersLostError) as error:
+        except (KeyboardInterrupt, StorageError, WorkersLostError) as error:
             LOG.warning(str(error) or "interrupted")
-            self._write("interrupted")
+            with suppress(StorageError):  # of a disk that is full
+                self._write("interrupted")
             raise
         if all(cell.stored is not False for cell in self.cells):
             self.manifest.close()

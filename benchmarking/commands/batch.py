@@ -12,7 +12,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,7 +233,7 @@ def _measure_and_show(manifest: Manifest, ingest: Ingest | None, target: Target,
     with _logging(batch):
         try:
             summarised = batch.resume(target.machine, vars(arguments)) if arguments.resume else batch.start()
-        except (KeyboardInterrupt, LockedError, WorkersLostError):
+        except (KeyboardInterrupt, StorageError, WorkersLostError):
             _note_interrupted(batch, arguments)
             raise
     if target.cluster is not None and not arguments.quiet:
@@ -306,6 +306,7 @@ def _logging(batch: Batch) -> Iterator[None]:
     with storage_errors(f"cannot write {path}", "remove the file, or choose another --output-dir"):
         stream = journal.opened(path, "a")
     handler = logging.StreamHandler(stream)
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk is told of by what ends it
     formatter = LogFormatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
@@ -320,4 +321,5 @@ def _logging(batch: Batch) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(before)
         handler.close()
-        stream.close()
+        with suppress(OSError):
+            stream.close()

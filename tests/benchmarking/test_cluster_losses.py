@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,7 +29,7 @@ from benchmarking.cluster.execution import (
 )
 from benchmarking.cluster.target import ClusterMachine
 from benchmarking.core.codec import canonical_hash
-from benchmarking.core.errors import UnsupportedError, WorkersLostError, storage_errors
+from benchmarking.core.errors import StorageError, UnsupportedError, WorkersLostError, storage_errors
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.quality import without_quality
 from benchmarking.core.records import Measurement, Readings, Samples
@@ -259,6 +260,18 @@ def test_resumed_batches_include_runs_that_continued_elsewhere(tmp_path):
     done = batch(again.append).resume(Machine())
     assert again == [stored[1]]
     assert [(cell.points_ok, cell.stored) for cell in done.cells] == [(1, True), (2, True)]
+
+
+def test_a_batch_that_a_storage_error_ends_is_interrupted(tmp_path):
+    def sweep(*tracks, **settings):
+        raise StorageError("no room")
+
+    plan = planned()
+    about = BatchInfo(session_id=plan.session_id, command=(), started_at="2026-01-02", db_path=None, report=None)
+    batch = Batch(tmp_path, Manifest.create(tmp_path, about, (plan,)), None, quiet=True, cluster=sweep)
+    with pytest.raises(StorageError, match="no room"):
+        batch.start()
+    assert json.loads((tmp_path / "benchmark_summary.json").read_text())["status"] == "interrupted"
 
 
 def test_launches_of_a_running_cell_do_not_move_to_different_hardware(sweep):
