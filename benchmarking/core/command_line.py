@@ -334,6 +334,8 @@ class Parser(argparse.ArgumentParser):
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """A value as its type reads it. A path may begin with `~`, which no shell has replaced in `--db-path=~/x`."""
+        if isinstance(action, argparse._SubParsersAction):  # gets all words, which the parser of the action reads
+            return arg_string
         takes = str(action.metavar or action.dest.upper())
         is_path = PATH.search(takes) is not None
         is_text = action.type in (None, str) and action.nargs != argparse.PARSER  # no words of a command below

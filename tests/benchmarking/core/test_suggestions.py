@@ -1034,6 +1034,17 @@ def test_an_empty_text_is_no_name_and_no_path(parser, words, capsys):
     assert with_actions.parse_args(["add", ""]).note == ""
 
 
+def test_an_empty_text_behind_an_action_is_read_by_its_parser(capsys):
+    parser = Parser(prog="tool")
+    action = parser.add_subparsers(metavar="ACTION", parser_class=Parser).add_parser("set")
+    action.add_argument("id", metavar="ID")
+    action.add_argument("--note", metavar="TEXT")
+    assert parser.parse_args(["set", "x", "--note", ""]).note == ""
+    with pytest.raises(SystemExit):
+        parser.parse_args(["set", ""])
+    assert "tool set: error: argument ID: takes ID: got ''" in capsys.readouterr().err
+
+
 def test_aliases_are_read_but_not_shown_in_help(parser):
     assert parser.parse_args(["--slo", "ttft:1s"]).limit == "ttft:1s"
     assert "--slo" not in parser.format_help()
