@@ -33,6 +33,7 @@ from benchmarking.core.records import (
     Status,
     to_json,
 )
+from benchmarking.core.text import grouped
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.verdicts.launches import random_order
 from benchmarking.measure import doubt_rules
@@ -486,7 +487,9 @@ def finished_run(
         quality = without_quality(why_not_quality(plan.cell.workload) or f"{NOT_RUN}: no process got that far")
     cell, by_point = plan.cell, list[Result]()
     times = [(measured.started_at, measured.finished_at) for measured in measurements]
-    between = ((ended, begun) for (_, ended), (begun, _) in pairwise(times))
+    # One after the other, but for the launches of a cluster, which may run on several machines at a time.
+    in_turn = grouped((one.launch if plan.cluster else None, one) for one in measurements).values()
+    between = ((one.finished_at, other.started_at) for group in in_turn for one, other in pairwise(group))
     about_all = (
         *doubt_rules.about_environment(plan.environment, cell.device),
         *doubt_rules.about_workload(cell.workload),

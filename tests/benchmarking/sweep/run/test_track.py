@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.errors import FormatError, LockedError
-from benchmarking.core.records import Measurement, Point, Samples
+from benchmarking.core.records import Measurement, Point, Readings, Samples
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
@@ -147,6 +147,10 @@ def test_a_run_that_ends_before_its_start_is_stored_with_a_doubt(track, tmp_path
     early, *others = one.measurements
     early = replace(early, finished_at="b")
     between = finished_run(one.plan, (), (early, *others), "2126-01-01T00:00:00.000Z")  # set back between two points
+    at_once = (early, replace(others[0], launch=1))  # on two machines of a cluster
+    plan = replace(one.plan, environment=Readings(values={"cluster": "lab"}))
+    of_cluster = finished_run(plan, (), at_once, "2126-01-01T00:00:00.000Z")
+    assert "clock_set_back" not in [doubt.kind for doubt in of_cluster.results[0].doubts]
     run = one.run("2000-01-01T00:00:00.000Z")
     for result in (*between.results, *run.results):
         assert "clock_set_back" in [doubt.kind for doubt in result.doubts]
