@@ -133,7 +133,8 @@ def _pyperf_run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
     cpu = metadata.text("cpu_model_name")
     # The arguments in the benchmark's name, and those that its author wrote into the metadata. Without --name, pyperf
     # calls every statement "timeit", and every command "command".
-    stated = {"timeit": metadata.text("timeit_stmt"), "command": metadata.text("command")}.get(name)
+    unnamed = {"timeit": "timeit_stmt", "command": "command"}.get(name)
+    stated = metadata.text(unnamed) if unnamed else None
     base, found = (stated, {}) if stated else named_arguments(name)
     if stated and (prepared := metadata.text("timeit_setup")):
         found["setup"] = prepared

@@ -338,8 +338,9 @@ class Fields:
             and value is not None
             and str(value) not in standard.get(name, NOTHING)
         }
-        for name in own:
-            self.any(name)
+        for name, value in own.items():
+            if value == self._values[name]:  # else what is of one machine is kept with the rest
+                self.any(name)
         return Fields(self.file, own, self.path).settings(own, plain=())
 
     def required(self, getter: Callable[[str], Value | None], name: str) -> Value:

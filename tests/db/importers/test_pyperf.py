@@ -73,6 +73,7 @@ def test_the_run_has_pyperfs_machine_and_interpreter(suite):
     assert (run.hardware.cpu_model, run.hardware.cpu_threads, run.provenance.host) == ("AMD EPYC", 2, "bench-machine")
     assert (run.cell.runtime, run.provenance.versions["python"]) == ("cpython", "3.11.7 (64-bit)")
     assert (run.origin.tool_version, run.origin.kept["python_compiler"]) == ("2.10.0", "GCC 12.2.0")
+    assert suite[1].origin.kept["timeit_stmt"] == "'{i: i for i in range(50)}'"  # of a benchmark with a name of its own
     assert run.started_at == "2026-11-21T13:17:06.526162+00:00"
 
 
