@@ -11,6 +11,7 @@ without model and settings; it is read if the files of its runs are not in the s
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,7 @@ from db.importers.support.serving import (
     latency_columns,
     load_mode,
     load_result,
+    rising,
     same_length,
     server_host,
 )
@@ -71,6 +73,19 @@ AIPERF_INPUT = {"loadgen", "phases"}
 """Fields of the input settings; every version has one of them."""
 RUN_FILE = "profile_export_aiperf.json"
 ARRIVALS = ("poisson", "gamma", "constant")
+NO_SETTING = (
+    *("name", "kind", "type", "exclude_from_results", "requests", "duration", "sessions", "concurrency", "rate"),
+    *("grace_period", "sla", "seamless", "failed_request_threshold", "request_rate", "request_count"),
+    *("benchmark_duration", "benchmark_grace_period", "warmup_request_count", "warmup_duration"),
+)
+"""Settings of a load that do not distinguish series, or are axes."""
+STANDARD = {
+    "request_rate_mode": ("poisson",),
+    "smoothness": ("1.0", "1"),
+    "request_cancellation_rate": ("0.0", "0"),
+    "request_cancellation_delay": ("0.0", "0"),
+}
+"""Defaults, which files may state."""
 OURS = {("inter_token_latency", "p50"): "time_per_output_token_ms"}
 AIPERF_MEANINGS = {
     **EXPORT_DEFINITIONS,
@@ -151,7 +166,11 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
     cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
     is_cut_short = cancelled or complete is False
     doubts = [doubt("load_cut_short", "invalid", cancelled=cancelled, reason=reason)] if is_cut_short else []
-    result = _export_result(top, OURS, load, doubts, _requested_output(config))
+    of_load = load.other_settings(NO_SETTING, STANDARD)
+    if len(measuring) > 1:  # whose requests are one result
+        of_load = {"phases": json.dumps([one.unread_copy().other_settings(("name", "kind")) for one in measuring])}
+        load = Fields(file, {name: load.peek(name) for name in load if name == "type"}, load.path)
+    result = _export_result(top, OURS, load, [*doubts, *rising(of_load)], _requested(config))
     arrivals = load.text("type")
     yield ForeignRun(
         stated_times=(top.text("start_time"),),
@@ -161,6 +180,7 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
         tool_version=top.text("aiperf_version"),
         runtime_mode={
             "endpoint": endpoint.text("type") or None,
+            **of_load,
             **load_mode(result, arrivals if arrivals in ARRIVALS else None),
         },
         command=(info.text("cli_command"),),
@@ -202,8 +222,11 @@ def _of_sweep(file: ForeignFile, aggregated: str) -> ForeignRun:
         parameters = combination.section("parameters")
         values = {name.rpartition(".")[2]: parameters.any(name) for name in parameters}
         metrics = combination.required(combination.fields, "metrics")
-        length = next((one for name in parameters if "osl" in name and (one := parameters.number(name))), None)
-        return _export_result(metrics, OURS, Fields(file, values, parameters.path), requested=length)
+        lengths = [
+            next((one for name in parameters if short in name and (one := parameters.number(name))), None)
+            for short in ("isl", "osl")
+        ]
+        return _export_result(metrics, OURS, Fields(file, values, parameters.path), requested=lengths)
 
     top = top_fields(file)
     results = list(understood(file, top.required(top.objects, "per_combination_metrics"), of_combination))
@@ -239,7 +262,7 @@ def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
     endpoint = config.fields("endpoint") or config
     analyzer = config.fields("perf_analyzer") or config
     stimulus = analyzer.fields("stimulus") or config
-    result = _export_result(top, {}, stimulus, requested=_requested_output(config))
+    result = _export_result(top, {}, stimulus, requested=_requested(config))
     named = "model_names" if "model_names" in config else "model"
     models = config.required(config.any, named)
     yield ForeignRun(
@@ -295,23 +318,32 @@ def _exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -
     return found
 
 
-def _requested_output(config: Fields) -> float | None:
-    """The mean output length that the settings of an export ask for: of the data in newer versions of AIPerf, of the
-    input in older ones and in GenAI-Perf; None if they ask for none."""
+def _requested(config: Fields) -> list[float | None]:
+    """The mean lengths of prompts and answers that the settings of an export ask for: of the data in newer versions of
+    AIPerf, of the input in older ones and in GenAI-Perf; None if they ask for none. Prompts of a file have their
+    own."""
     own = config.unread_copy()
-    prompts = [data.section("prompts") for data in own.objects("datasets") or ()]
-    asked = own.section("input")
-    places = [*(one.section("osl") for one in prompts), asked.section("prompt").section("output_tokens")]
-    means = [place.peek("mean") for place in (*places, asked.section("output_tokens"))]
-    means.append(own.peek("output_tokens_mean"))
-    return next((one for one in means if isinstance(one, int | float) and 0 < one <= INT32_MAX), None)
+    prompts, asked = [data.section("prompts") for data in own.objects("datasets") or ()], own.section("input")
+    found: list[float | None] = []
+    for short, word, synthetic in (("isl", "input_tokens", "synthetic_tokens"), ("osl", "output_tokens", "")):
+        places = [*(one.section(short) for one in prompts), asked.section("prompt").section(word)]
+        means = [place.peek("mean") for place in (*places, asked.section(synthetic or word))]
+        means += [own.peek(f"{word}_mean"), own.peek(f"synthetic_{word}_mean")]
+        if synthetic and (asked.peek("file") or own.peek("input_file")):
+            means = []
+        found.append(next((one for one in means if isinstance(one, int | float) and 0 < one <= INT32_MAX), None))
+    return found
 
 
 def _export_result(
-    top: Fields, columns: Columns, load: Fields, doubts: Sequence[Doubt] = (), requested: float | None = None
+    top: Fields,
+    columns: Columns,
+    load: Fields,
+    doubts: Sequence[Doubt] = (),
+    requested: Sequence[float | None] = (None, None),
 ) -> Result:
     """The result of the one load in such a file, with these settings. `columns` are the tool's columns in addition to
-    `EXPORT_COLUMNS`; `requested` is the output length that the settings ask for."""
+    `EXPORT_COLUMNS`; `requested` are the lengths of prompts and answers that the settings ask for."""
     # The arrivals of a load without a limit: a rate, or those of a trace.
     is_open = any(load.peek(name) not in (None, "concurrency") for name in ("type", "rate", "request_rate"))
     concurrency = load.count("concurrency")
@@ -342,7 +374,8 @@ def _export_result(
         prompt_tokens=_common_value(top, "input_sequence_length"),
         prompt_tokens_mean=_mean_value(top, "input_sequence_length"),
         new_tokens=_common_value(top, "output_sequence_length"),
-        new_tokens_requested=requested,
+        prompt_tokens_requested=requested[0],
+        new_tokens_requested=requested[1],
         requests=requests,
         failed=_mean_value(top, "error_request_count"),
         doubts=doubts,

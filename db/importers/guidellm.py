@@ -40,6 +40,7 @@ from db.importers.support.serving import (
     load_mode,
     load_result,
     requests_record,
+    rising,
     same_length,
     server_host,
     with_requests,
@@ -47,6 +48,13 @@ from db.importers.support.serving import (
 
 CLOSED = ("synchronous", "concurrent", "throughput")
 """Loads with a limit on requests in flight; the others send requests at a rate, without a limit."""
+NO_SETTING = ("type_", "worker_count", "max_concurrency", "streams", "rate", "initial_burst")
+"""Settings of a load that do not distinguish series, or are part of the point."""
+STANDARD = {
+    **dict.fromkeys(("rampup_duration", "startup_duration"), ("0.0", "0", "")),
+    "time_scale": ("1.0", "1", ""),
+    "schedule_turn": ("idle_gap", ""),
+}
 STATISTICS = ("mean", "median", "std_dev", "min", "max")
 PERCENTILES = ("p25", "p75", "p90", "p95", "p99")
 DISTRIBUTIONS = (
@@ -262,6 +270,7 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
     config = benchmark.fields("config") or benchmark.section("args")
     strategy = config.section("strategy")
     kind = strategy.text("type_") or "unknown"
+    settings = strategy.other_settings(NO_SETTING, STANDARD)
     times = benchmark if "start_time" in benchmark else benchmark.section("run_stats")
     # Read before the rest is kept with the result: a backend has an address, and may have a key.
     model_id = _of_backend(top, benchmark, config, "model", "backend_model") or "unknown"
@@ -273,9 +282,8 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
     }
     distributions = benchmark.required(benchmark.fields, "metrics")
     is_old = "run_stats" in benchmark
-    # The output lengths that the settings of the data ask for.
-    settings = [top.peek("config"), top.peek("args"), *(config.peek(name) for name in ("requests", "data"))]
-    asked = set(OUTPUT_TOKENS.findall(json.dumps(settings, default=str)))
+    data = [top.peek("config"), top.peek("args"), *(config.peek(name) for name in ("requests", "data"))]
+    stated_data = json.dumps(data, default=str)
     holder, name = (benchmark.section("run_stats"), "requests_made") if is_old else (distributions, "request_totals")
     totals = holder.section(name)
     succeeded, failed = totals.integer("successful"), totals.number("errored", low=0)
@@ -296,7 +304,8 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
         prompt_tokens=_length(stated, "prompt_token_count"),
         prompt_tokens_mean=stated.get("prompt_token_count_mean"),
         new_tokens=_length(stated, "output_token_count"),
-        new_tokens_requested=int(asked.pop()) if len(asked) == 1 else None,
+        prompt_tokens_requested=_requested(stated_data, "prompt_tokens"),
+        new_tokens_requested=_requested(stated_data, "output_tokens"),
         requests=succeeded,
         failed=failed,
         lateness_p95_ms=stated.get("request_dispatch_delay_p95_ms"),
@@ -304,7 +313,8 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
         doubts=[
             doubt("guidellm_warning", "info", **{name: entry.any(name) for name in entry})
             for entry in benchmark.objects("warnings") or ()
-        ],
+        ]
+        + [*rising(settings)],
         metrics=metrics,
         stated=stated,
         missing=missing,
@@ -321,13 +331,19 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
         found += [_request(entry, error="failed", is_open=is_open) for entry in of_failure]
         sent = [request for request in found if request is not None] if None not in found else []
     return ForeignRun(
-        key=f"{model_id} {kind}",
+        key=" ".join((model_id, kind, *map(str, settings.values()))),
         model_id=model_id,
         task="text-generation",
         results=[with_requests(result, requests_record(sent), variation=variation)],
-        runtime_mode={"load": kind, **load_mode(result)},
+        runtime_mode={"load": kind, **settings, **load_mode(result)},
         **stated_load,
     )
+
+
+def _requested(data: str, name: str) -> int | None:
+    """The length of this name that the settings of the data ask for; None if they ask for none, or for several."""
+    found = set(re.findall(rf"\b{name}\W{{1,6}}(\d{{1,9}})\b", data))
+    return int(found.pop()) if len(found) == 1 else None
 
 
 def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older: str) -> str | None:
@@ -423,8 +439,6 @@ def _samples(benchmark: Fields, succeeded: int | None) -> list[Samples]:
     is_whole = all(value is not None or tokens == 1 for value, tokens in each)
     return [*samples, measured(TPOT, per_token)] if per_token and is_whole else samples
 
-
-OUTPUT_TOKENS = re.compile(r"\boutput_tokens\W{1,6}(\d{1,9})\b")
 
 PLUGIN = Format(
     name="guidellm",

@@ -183,6 +183,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         "inter_token_latency": [after - before for each in times for before, after in pairwise(each)],
     }
     samples = [measured(metric, in_ms(values)) for metric, values in raw.items()]
+    requested = _requested(file)
     result = load_result(
         concurrency=concurrency,
         unlimited=NOT_STATED if rate is None else UNLIMITED,
@@ -190,7 +191,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         prompt_tokens=same_length(prompts.number("min"), prompts.number("max")),
         prompt_tokens_mean=prompts.number("mean"),
         new_tokens=same_length(outputs.number("min"), outputs.number("max")),
-        new_tokens_requested=_requested_output(file),
+        prompt_tokens_requested=requested[0],
+        new_tokens_requested=requested[1],
         requests=succeeded,
         failed=failed,
         achieved_per_s=load.number("achieved_rate", low=0),
@@ -201,6 +203,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             "achieved_rate_per_sec": load.number("achieved_rate", low=0),
             "send_duration_s": load.number("send_duration", low=0),
             "output_tokens_mean": outputs.number("mean"),
+            **({"input_tokens_mean": prompts.number("mean")} if requested[0] else {}),
             "cached_prompt_tokens": used.number("cached", low=0),
         },
         stated=stated,
@@ -336,15 +339,18 @@ def _configured(file: ForeignFile, part: str, name: str) -> Any:
     return None
 
 
-def _requested_output(file: ForeignFile) -> float | None:
-    """The mean output length that the configuration asks for; None without one."""
-    distribution, shared = (_configured(file, "data", name) for name in ("output_distribution", "shared_prefix"))
-    lengths = [
-        holder.get(name)
-        for holder, name in ((distribution, "mean"), (shared, "output_len"))
-        if isinstance(holder, dict)
-    ]
-    return next((one for one in lengths if isinstance(one, int | float) and 0 < one <= INT32_MAX), None)
+def _requested(file: ForeignFile) -> list[float | None]:
+    """The mean lengths of prompts and answers that the configuration asks for; None without one."""
+    shared = _configured(file, "data", "shared_prefix")
+    parts = shared if isinstance(shared, dict) else {}
+    found: list[float | None] = []
+    for kind, names in (("input", ("system_prompt_len", "question_len")), ("output", ("output_len",))):
+        distribution = _configured(file, "data", f"{kind}_distribution")
+        sizes = [distribution.get("mean") if isinstance(distribution, dict) else None]
+        lengths = [one for name in names if isinstance(one := parts.get(name), int | float)]
+        sizes += [sum(lengths)] if len(lengths) == len(names) else []
+        found.append(next((one for one in sizes if isinstance(one, int | float) and 0 < one <= INT32_MAX), None))
+    return found
 
 
 def is_report(file: ForeignFile) -> bool:

@@ -61,6 +61,7 @@ from db.importers.support.reading import (
     understood,
 )
 from db.importers.support.serving import (
+    INPUT_REQUESTED,
     NOT_STATED,
     OUTPUT_REQUESTED,
     UNLIMITED,
@@ -460,6 +461,9 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
         **engine_settings(server.unread_copy(), SGLANG_ENGINE),
     }
     result = _sglang_load(load, failed)
+    spread = load.peek("random_range_ratio")
+    if INPUT_REQUESTED in result.point.axes and spread not in (0, 1):
+        mode["random_range_ratio"] = spread
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
     return ForeignRun(
         key=str(number),
@@ -486,7 +490,7 @@ def _sglang_load(load: Fields, failed: int | None) -> Result:
     planned = load.unread_copy()
     data, completed, errors = planned.text("dataset_name") or "", planned.integer("completed"), load.peek("errors")
     is_random = data.startswith(RANDOM)
-    length = planned.count("random_output_len") if is_random else None
+    prompt, length = (planned.count(f"random_{one}_len") if is_random else None for one in ("input", "output"))
     # Only of requests that are all sent at once, their number decides how long each waits.
     is_at_once = load.peek("request_rate") in AT_ONCE and load.peek("max_concurrency") is None
     sent = len(errors) if isinstance(errors, list) and errors else completed
@@ -496,13 +500,14 @@ def _sglang_load(load: Fields, failed: int | None) -> Result:
         failed=failed,
         numbers=SGLANG_NUMBERS,
         axes={"num_prompts": sent} if sent and is_at_once else {},
+        prompt_tokens_requested=prompt,
         new_tokens_requested=planned.count("sharegpt_output_len") if data == CHATS else length,
     )
     if completed != 0 or not is_random or load.peek("random_range_ratio") != 1:
         return result
     # What the lengths of all requests would have been.
-    axes = {name: value for name, value in result.point.axes.items() if name != OUTPUT_REQUESTED}
-    prompt = planned.count("random_input_len")
+    requested = (INPUT_REQUESTED, OUTPUT_REQUESTED)
+    axes = {name: value for name, value in result.point.axes.items() if name not in requested}
     return replace(result, point=replace(result.point, sequence_length=prompt, new_tokens=length, axes=axes))
 
 

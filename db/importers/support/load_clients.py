@@ -125,6 +125,7 @@ def client_result(
     failed: float | None,
     numbers: Mapping[str, str],
     axes: Mapping[str, int | float],
+    prompt_tokens_requested: float | None = None,
     new_tokens_requested: float | None = None,
     variation: float = 1.0,
     unlimited: Doubt = UNLIMITED,
@@ -158,13 +159,17 @@ def client_result(
             missing[column] = IN_ONE_PIECE  # also -0.0, as a difference of nearly 0 is printed
         else:
             metrics[column] = value * factor
+    mean = inputs / completed if inputs and completed else None
+    if mean and prompt_tokens_requested:
+        metrics["input_tokens_mean"] = mean
     samples, kept = _client_samples(load, has_failures=bool(failed))
     return load_result(
         concurrency=concurrency,
         unlimited=unlimited,
         request_rate=rate,
         prompt_tokens=common_length(inputs, completed, lengths=_lengths(load, "input_lens")),
-        prompt_tokens_mean=inputs / completed if inputs and completed else None,
+        prompt_tokens_mean=mean,
+        prompt_tokens_requested=prompt_tokens_requested,
         new_tokens=common_length(
             outputs, completed, lengths=_lengths(load, "output_lens"), requested=new_tokens_requested
         ),

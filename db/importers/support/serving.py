@@ -53,7 +53,7 @@ def token_columns(first: str, each: str, median: str = "median") -> Columns:
     }
 
 
-OUTPUT_REQUESTED = "output_tokens_requested"
+INPUT_REQUESTED, OUTPUT_REQUESTED = "input_tokens_requested", "output_tokens_requested"
 UNLIMITED = doubt("concurrency_unlimited", "info", concurrency_stored=1)
 NOT_STATED = doubt("concurrency_not_stated", "info", concurrency_stored=1)
 
@@ -65,6 +65,7 @@ def load_result(
     request_rate: float | None = None,
     prompt_tokens: int | None = None,
     prompt_tokens_mean: float | None = None,
+    prompt_tokens_requested: float | None = None,
     new_tokens: int | None = None,
     new_tokens_requested: float | None = None,
     requests: float | None = None,
@@ -81,10 +82,10 @@ def load_result(
     """The result of one load; `arguments` are those of `foreign_result`. What the file does not state is None.
 
     `concurrency` is None if it is not limited, or for the reason in `unlimited`. `request_rate` is in requests per
-    second, None for as many as the concurrency allows. `prompt_tokens` is None if requests differ; then their rounded
-    mean is an axis, since loads with another mean are another series. `new_tokens` is None if answers differ; then the
-    length that was requested is an axis, never their mean, which varies by itself. `requests` is the number that
-    succeeded, and no metric includes the `failed` ones.
+    second, None for as many as the concurrency allows. `prompt_tokens` and `new_tokens` are None if requests differ;
+    then the length that was requested is an axis. Their mean varies by itself: that of the prompts is an axis, rounded,
+    only where no length was requested. `requests` is the number that succeeded, and no metric includes the `failed`
+    ones.
 
     For a load at a rate, `achieved_per_s` is the rate at which requests were sent and `lateness_p95_ms` how much later
     than intended, each None if the file does not state it. `variation` is the coefficient of variation of the gaps
@@ -92,7 +93,9 @@ def load_result(
     """
     point_axes = dict(axes or {})
     request_rate = request_rate or None  # 0 is written for loads that are not sent at a rate
-    if prompt_tokens is None and prompt_tokens_mean:
+    if prompt_tokens is None and prompt_tokens_requested:
+        point_axes[INPUT_REQUESTED] = round(prompt_tokens_requested)
+    elif prompt_tokens is None and prompt_tokens_mean:
         point_axes["input_tokens_mean"] = round(prompt_tokens_mean)
     if new_tokens is None and new_tokens_requested:
         point_axes[OUTPUT_REQUESTED] = round(new_tokens_requested)
@@ -298,6 +301,14 @@ def ramp_of(fields: Fields) -> str | None:
 def of_ramp(ramp: str | None) -> tuple[Doubt, ...]:
     """The doubt about the figures of a load whose rate rose: they are means over all its rates."""
     return () if ramp is None else (doubt("varying_rate", arrivals=ramp),)
+
+
+RISES = re.compile(r"(?:^|_)(?:ramp|rampup|startup|adaptive|rate_series|phases)(?:_|$)")
+
+
+def rising(settings: Mapping[str, Scalar]) -> tuple[Doubt, ...]:
+    """The doubt that follows from the settings of a load by which its rate or its requests in flight changed."""
+    return of_ramp(", ".join(f"{name} {value}" for name, value in settings.items() if RISES.search(name)) or None)
 
 
 def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:

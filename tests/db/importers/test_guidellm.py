@@ -36,8 +36,8 @@ def changed(edited):
 
 def test_each_kind_of_load_is_a_run_with_its_own_point(runs):
     assert [(run.cell.runtime_mode, run.results[0].point.label) for run in runs] == [
-        ({"load": "concurrent", "loop": "closed"}, "b1 n16 c2 input_tokens_mean=14"),
-        ({"load": "constant", "loop": "open"}, "b1 n16 input_tokens_mean=14 request_rate=4.0"),
+        ({"load": "concurrent", "loop": "closed"}, "b1 n16 c2 input_tokens_requested=32"),
+        ({"load": "constant", "loop": "open"}, "b1 n16 input_tokens_requested=32 request_rate=4.0"),
     ]
     assert runs[0].started_at == "2026-11-21T13:25:52.498945+00:00"
     assert (runs[0].origin.tool_version, runs[0].provenance.versions["python"]) == ("0.8.1", "3.11.7")

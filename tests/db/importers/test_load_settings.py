@@ -11,7 +11,7 @@ import pytest
 from db.importers.aiperf import PLUGINS as OF_NVIDIA
 from db.importers.guidellm import PLUGIN as GUIDELLM
 from db.importers.inference_perf import INFERENCE_PERF
-from db.importers.serving_clients import SERVE
+from db.importers.serving_clients import SERVE, SGLANG
 from db.importers.support.files import read_file
 from db.importers.vllm_printed import PLUGIN as PRINTED
 from tests.helpers.imported_files import importer_for
@@ -19,7 +19,7 @@ from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"
 AIPERF, GENAI_PERF = OF_NVIDIA
-LENGTH = "output_tokens_requested"
+LENGTH, PROMPT = "output_tokens_requested", "input_tokens_requested"
 
 
 def test_answers_of_other_requested_lengths_are_other_points_where_the_file_states_the_length(tmp_path):
@@ -65,6 +65,53 @@ def test_answers_of_other_requested_lengths_are_other_points_where_the_file_stat
         assert list(requested(GUIDELLM, "guidellm/benchmarks.json", changes, 16, 64)) == [16, 64]
 
 
+def test_prompts_of_one_requested_length_are_one_point_however_their_mean_is_rounded(tmp_path):
+    def points(importer, name, change, *means):
+        path = tmp_path / name.rpartition("/")[2]
+        for mean in means:
+            text = (IMPORTS / name).read_text()
+            data = json.loads(text.splitlines()[0] if path.suffix == ".jsonl" else text)
+            change(data, mean)
+            path.write_text(json.dumps(data))
+            yield next(iter(importer.runs(read_file(path)))).results[0].point.axes
+
+    def nvidia(data, mean):
+        data["input_sequence_length"] |= {"min": 3.0, "avg": mean}
+
+    def of_a_file(data, mean):
+        nvidia(data, mean)
+        data["input_config"]["input"]["file"] = "prompts.jsonl"
+
+    def guidellm(data, mean):
+        data["benchmarks"][0]["metrics"]["prompt_token_count"]["successful"] |= {"min": 3, "mean": mean}
+
+    def sglang(data, mean):
+        data |= {"dataset_name": "random", "random_input_len": 32, "random_range_ratio": 0.0, "input_lens": None}
+        data["total_input_tokens"] = mean * data["completed"] + 0.0
+
+    def wider(data, mean):
+        sglang(data, mean)
+        data["random_range_ratio"] = 0.5
+
+    export = "genai_perf/profile_export_genai_perf.json"
+    for importer, name, change in (
+        (AIPERF, "aiperf/profile_export_aiperf.json", nvidia),
+        (GENAI_PERF, export, nvidia),
+        (GUIDELLM, "guidellm/benchmarks.json", guidellm),
+        (SGLANG, "sglang_bench_serving/appended.jsonl", sglang),
+    ):
+        first, second = points(importer, name, change, 20.4, 20.6)
+        assert first == second, name
+        assert (first[PROMPT], "input_tokens_mean" in first) == (32, False)
+    assert [axes["input_tokens_mean"] for axes in points(GENAI_PERF, export, of_a_file, 20.4, 20.6)] == [20, 21]
+    (run,) = SGLANG.runs(read_file(tmp_path / "appended.jsonl"))
+    assert "random_range_ratio" not in run.cell.runtime_mode
+    assert run.results[0].metrics["input_tokens_mean"] == pytest.approx(20.6)
+    list(points(SGLANG, "sglang_bench_serving/appended.jsonl", wider, 20.6))
+    (run,) = SGLANG.runs(read_file(tmp_path / "appended.jsonl"))
+    assert run.cell.runtime_mode["random_range_ratio"] == 0.5
+
+
 def test_a_length_of_the_users_metadata_and_a_drafting_server_tell_vllms_loads_apart(tmp_path):
     load = json.loads((IMPORTS / "vllm_bench_serve/server_of_vllm.json").read_text())
     load["total_output_tokens"] = load["completed"] * 7 + 1
@@ -81,10 +128,12 @@ def test_a_stage_has_the_output_length_of_its_configuration(tmp_path):
     stage, config = (tmp_path / "load" / name for name in ("stage_0_lifecycle_metrics.json", "config.yaml"))
     data = json.loads(stage.read_text())
     data["successes"]["output_len"] |= {"min": 1}
+    data["successes"]["prompt_tokens"] |= {"min": 1}
     stage.write_text(json.dumps(data))
-    config.write_text(f"{config.read_text()}data:\n  type: random\n  output_distribution:\n    mean: 50\n")
+    lengths = "  output_distribution:\n    mean: 50\n  input_distribution:\n    mean: 99\n"
+    config.write_text(f"{config.read_text()}data:\n  type: random\n{lengths}")
     (run,) = INFERENCE_PERF.runs(read_file(stage))
-    assert run.results[0].point.axes[LENGTH] == 50
+    assert (run.results[0].point.axes[LENGTH], run.results[0].point.axes[PROMPT]) == (50, 99)
 
 
 BLOCK = """============ Serving Benchmark Result ============
@@ -133,3 +182,68 @@ def test_loops_and_limits_that_a_file_does_not_state_are_not_stated(tmp_path):
         assert run.cell.runtime_mode["loop"] == "not stated", name
     (of_folder,) = GENAI_PERF.runs(read_file(genai))
     assert (of_folder.results[0].point.concurrency, of_folder.cell.runtime_mode["loop"]) == (2, "closed")
+
+
+@pytest.mark.parametrize(
+    ("phases", "loadgen", "mode", "is_doubted"),
+    [
+        ([{"concurrency": 2, "requests": 9, "grace_period": 5}], None, {}, False),
+        ([{"concurrency": 2, "prefill_concurrency": 1}], None, {"prefill_concurrency": 1}, False),
+        ([{"concurrency": 2, "cancellation": {"rate": 50.0}}], None, {"cancellation": '{"rate": 50.0}'}, False),
+        (
+            [{"concurrency": 2, "concurrency_ramp": {"duration": 30}}],
+            None,
+            {"concurrency_ramp": '{"duration": 30}'},
+            True,
+        ),
+        ([{"type": "user_centric", "rate": 5.0, "users": 40}], None, {"users": 40}, False),
+        (
+            [{"type": "poisson", "rate_series": {"path": "/a", "points": [{"qps": 1}]}}],
+            None,
+            {"rate_series": '{"points": [{"qps": 1}]}'},
+            True,
+        ),
+        (
+            [{"exclude_from_results": True, "concurrency": 1}, {"concurrency": 2}, {"concurrency": 8, "name": "b"}],
+            None,
+            {"phases": '[{"concurrency": 2}, {"concurrency": 8}]'},
+            True,
+        ),
+        (None, {"request_rate": 4.0, "request_rate_mode": "constant"}, {"request_rate_mode": "constant"}, False),
+        (None, {"request_rate": 4.0, "request_rate_mode": "poisson", "benchmark_duration": 9}, {}, False),
+        (
+            None,
+            {"request_rate": 4.0, "request_rate_ramp_duration": 30},
+            {"request_rate_ramp_duration": 30},
+            True,
+        ),
+    ],
+)
+def test_ramps_limits_and_cancellations_of_aiperf_tell_loads_apart(tmp_path, phases, loadgen, mode, is_doubted):
+    data = json.loads((IMPORTS / "aiperf/profile_export_aiperf.json").read_text())
+    data["input_config"] |= {"phases": phases, "loadgen": loadgen}
+    (tmp_path / "load.json").write_text(json.dumps(data))
+    (run,) = AIPERF.runs(read_file(tmp_path / "load.json"))
+    others = ("endpoint", "loop", "arrivals")
+    assert {name: value for name, value in run.cell.runtime_mode.items() if name not in others} == mode
+    assert ("varying_rate" in [doubt.kind for doubt in run.results[0].doubts]) is is_doubted
+    concurrency = phases[0].get("concurrency", 1) if phases and "phases" not in mode else 1
+    assert run.results[0].point.concurrency == concurrency
+
+
+@pytest.mark.parametrize(
+    ("strategy", "mode", "is_doubted"),
+    [
+        ({"type_": "concurrent", "streams": 2, "rampup_duration": 0.0}, {}, False),
+        ({"type_": "concurrent", "streams": 2, "rampup_duration": 30.0}, {"rampup_duration": 30.0}, True),
+        ({"type_": "trace", "time_scale": 2.0, "schedule_turn": "idle_gap"}, {"time_scale": 2.0}, False),
+    ],
+)
+def test_a_ramp_and_the_pace_of_a_trace_tell_guidellms_loads_apart(tmp_path, strategy, mode, is_doubted):
+    data = json.loads((IMPORTS / "guidellm/benchmarks.json").read_text())
+    data["benchmarks"] = data["benchmarks"][:1]
+    data["benchmarks"][0]["config"]["strategy"] = {"worker_count": 3, "random_seed": 7, **strategy}
+    (tmp_path / "load.json").write_text(json.dumps(data))
+    (run,) = GUIDELLM.runs(read_file(tmp_path / "load.json"))
+    assert {name: value for name, value in run.cell.runtime_mode.items() if name not in ("load", "loop")} == mode
+    assert ("varying_rate" in [doubt.kind for doubt in run.results[0].doubts]) is is_doubted
