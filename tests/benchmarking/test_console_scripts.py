@@ -60,6 +60,16 @@ def test_ctrl_c_during_the_imports_is_one_line(interrupt_import_of, capsys, name
     assert capsys.readouterr() == ("", f"{name}: interrupted\n")
 
 
+@pytest.mark.parametrize("name", ["run_hardware_benchmark", "batch_benchmark"])
+def test_ctrl_c_during_the_imports_of_a_turn_is_one_line(interrupt_import_of, monkeypatch, capsys, name):
+    """As `ab` and `bisect` start them: as modules."""
+    interrupt_import_of(MODULES[name])
+    monkeypatch.delitem(sys.modules, f"benchmarking.{name}", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"benchmarking.{name}", run_name="__main__")
+    assert (ended.value.code, capsys.readouterr()) == (130, ("", f"{name}: interrupted\n"))
+
+
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such signals")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_sigterm_during_the_imports_is_one_line_and_its_exit_code(number, code):
