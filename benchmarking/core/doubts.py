@@ -310,6 +310,7 @@ IMPORTED: Mapping[str, str] = {
     "command_failed": "The command failed in some of its runs and may not have done its work.",
     "concurrency_not_stated": "The file does not state how many requests were in flight; it is stored as 1.",
     "concurrency_unlimited": "The client did not limit the requests in flight; the concurrency is stored as 1.",
+    "debug_library": "The library that took the times was built for debugging, which may affect them.",
     "device_clock": "The tool read the device's clock, which leaves out the time of the host.",
     "divided_by_batch": "The tool divides the time per token by the batch, so it is too small.",
     "engine_not_stated": "The file does not say which engine served the requests; name it with --runtime.",

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import Json, Result, Scalar
+from benchmarking.core.records import Doubt, Json, Result, Scalar
 from benchmarking.core.text import grouped
 from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile
@@ -48,9 +50,11 @@ PER_CPU_TIME = {"throughput_samples_per_sec": "items_per_cpu_sec", "bytes_per_se
 OF_CPU_TIME = "not_stated: the benchmark's rate is over its CPU time, not its wall time"
 SAME_TIME = 0.05
 """Relative difference up to which CPU time and wall time are taken as equal."""
-STATED = ("name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetition_index")
+INSTANCE = ("family_index", "per_family_instance_index")
+STATED = ("name", "run_name", "run_type", *INSTANCE, "repetition_index")
 """Fields that identify an entry."""
 NO_COUNTERS = (*STATED, "real_time", "cpu_time", "time_unit", "iterations", "repetitions", "threads", "label")
+DEBUG_LIBRARY = doubt("debug_library", "info")
 NAMED = re.compile(r"([A-Za-z_]\w*):([^:].*)")
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 DEFINITIONS = {
@@ -112,8 +116,12 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         if "/" in str(context.peek("date"))
         else context.time("date"),
     }
-    # The entries of each benchmark, and the complexity fitted to each function.
-    entries: dict[str, list[Fields]] = {}
+    doubts = (
+        *((doubt("governor", cpu_scaling_enabled=True),) if context.peek("cpu_scaling_enabled") is True else ()),
+        *((DEBUG_LIBRARY,) if context.peek("library_build_type") == "debug" else ()),
+    )
+    # The entries of each instance of each benchmark, and the complexity fitted to each function.
+    entries: dict[str, dict[str, list[Fields]]] = {}
     complexity: dict[str, list[Json]] = {}
     named = understood(
         file,
@@ -124,20 +132,30 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         if entry.text("aggregate_name") in COMPLEXITY:
             complexity.setdefault(stated, []).append(_whole(entry))
         else:
-            entries.setdefault(stated, []).append(entry)
+            entries.setdefault(stated, {}).setdefault(str([entry.peek(name) for name in INSTANCE]), []).append(entry)
     kept = {**context.rest(), **top.rest()}
-    names = {stated: parsed_name(stated) for stated in entries}
-    runs = grouped((names[stated].series, (names[stated], own)) for stated, own in entries.items())
+    named_entries = [pair for stated, own in entries.items() for pair in _instances(stated, [*own.values()])]
+    runs = grouped((name.series, (name, own)) for name, own in named_entries)
     for series, benchmarks in runs.items():
         first = benchmarks[0][0]
         yield ForeignRun(
             key=series,
-            results=list(understood(file, benchmarks, lambda one: _result(*one))),
+            results=list(understood(file, benchmarks, lambda one: _result(*one, doubts))),
             runtime="native",
             runtime_mode={**first.clock, **first.arguments.mode},
             kept=kept | ({"complexity": complexity[first.function]} if first.function in complexity else {}),
             **{**shared, **first.arguments.setup},
         )
+
+
+def _instances(stated: str, instances: Sequence[Sequence[Fields]]) -> Iterator[tuple[Name, Sequence[Fields]]]:
+    """The entries of each benchmark that was registered under this name: several have their labels as variants, or
+    their number if the labels do not tell them apart."""
+    labels = [own[0].peek("label") for own in instances]
+    is_told = len(set(map(str, labels))) == len(labels)
+    for index, (label, own) in enumerate(zip(labels, instances, strict=True)):
+        variant = {"label": str(label)} if is_told and label else {"instance": f"#{index + 1}"} if index else {}
+        yield parsed_name(stated, variant if len(instances) > 1 else {}), own
 
 
 def _with_aggregates(entries: Sequence[Fields]) -> Iterator[Fields]:
@@ -175,8 +193,9 @@ def _of_csv(file: ForeignFile) -> Fields:
     return Fields(file, {"context": {}, "benchmarks": entries})
 
 
-def parsed_name(text: str) -> Name:
-    """The function and arguments in a name such as "BM_Sort/64/order:2/repeats:3"; unnamed arguments by position."""
+def parsed_name(text: str, variant: Mapping[str, str] = MappingProxyType({})) -> Name:
+    """The function and arguments in a name such as "BM_Sort/64/order:2/repeats:3", and those of a variant; unnamed
+    arguments by position."""
     function: list[str] = []
     arguments: dict[str, int | float | str] = {}
     mode: dict[str, Scalar] = {}
@@ -191,7 +210,7 @@ def parsed_name(text: str) -> Name:
         elif named[1] not in SETTINGS:
             arguments[named[1]] = parsed_number(named[2])
     named_function = "/".join(function) or text
-    return Name(function=named_function, arguments=arguments_of(named_function, arguments), clock=mode)
+    return Name(function=named_function, arguments=arguments_of(named_function, {**arguments, **variant}), clock=mode)
 
 
 def _whole(entry: Fields) -> dict[str, Json]:
@@ -199,7 +218,7 @@ def _whole(entry: Fields) -> dict[str, Json]:
     return {name: entry.any(name) for name in entry}
 
 
-def _result(name: Name, entries: Sequence[Fields]) -> Result:
+def _result(name: Name, entries: Sequence[Fields], doubts: Sequence[Doubt]) -> Result:
     point = name.arguments.point
     repetitions = [entry for entry in entries if entry.text("run_type") != "aggregate"]
     aggregates = [entry for entry in entries if entry.text("run_type") == "aggregate"]
@@ -210,6 +229,7 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
                 status="failed" if has_failed else "skipped",
                 error=entry.text("error_message") or entry.text("skip_message") or "the benchmark does not say why",
                 kept={"entries": [_whole(fields) for fields in entries]},
+                doubts=doubts,
             )
     kept: dict[str, Json] = {"aggregates": [_whole(entry) for entry in aggregates]}
     if not repetitions:  # written with --benchmark_report_aggregates_only
@@ -224,6 +244,7 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
             missing=missing,
             iterations=aggregates[0].integer("repetitions"),
             kept=kept,
+            doubts=doubts,
         )
     blocks = [entry.count("iterations") or 1 for entry in repetitions]
     values_ms, cpu_ms = (
@@ -242,6 +263,7 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
         missing=missing,
         samples=[block(0, values_ms, inner_loops=min(blocks))],
         kept={**kept, "entries": rests},
+        doubts=doubts,
     )
 
 

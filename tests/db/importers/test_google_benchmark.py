@@ -215,3 +215,33 @@ def test_what_a_program_printed_between_two_tables_is_no_benchmark(tmp_path):
     reasons = [str(one) for one in file.left_out]
     for line in ("Load Average: 0.28", "CPU Caches:", "Done in 5 s"):
         assert any("not a row of the table" in reason and line in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("labels", "variants"), [(("fp16", "int8"), ["label=fp16", "label=int8"]), ((None, None), [None, "instance=#2"])]
+)
+def test_benchmarks_of_one_name_are_told_apart_and_repetitions_are_not(tmp_path, labels, variants):
+    entries = [
+        {
+            "name": "BM_B",
+            "run_name": "BM_B",
+            "run_type": "iteration",
+            "iterations": 100,
+            "time_unit": "us",
+            "family_index": family,
+            "per_family_instance_index": 0,
+            "repetition_index": repetition,
+            **{"real_time": 2.0 + 3 * family, "cpu_time": 2.0} | ({"label": label} if label else {}),
+        }
+        for repetition in (0, 1)
+        for family, label in enumerate(labels)
+    ]
+    context = {"cpu_scaling_enabled": True, "library_build_type": "debug"}
+    (tmp_path / "out.json").write_text(json.dumps({"context": context, "benchmarks": entries}))
+    runs = list(PLUGIN.runs(read_file(tmp_path / "out.json")))
+    assert [run.cell.runtime_mode.get("variant") for run in runs] == variants
+    results = [result for run in runs for result in run.results]
+    assert [tuple(result.samples[0].values) for result in results] == [(0.002, 0.002), (0.005, 0.005)]
+    assert {tuple(doubt.kind for doubt in result.doubts) for result in results} == {
+        ("undated", "governor", "debug_library")
+    }
