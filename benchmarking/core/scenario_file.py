@@ -6,8 +6,9 @@
          "gpu_metrics": {gpu_utilization_mean, ..., gpu_memory_used_mean, ..., sample_count, gpu_monitoring_status}}]}
 
 As in benchmark_v2 itself, statistics cover all iterations together, the standard deviation is the population's, memory
-is in MiB, and the time per output token is the latency divided by all tokens, including the first. What the layout has
-no fields for (`facts`) is in the metadata, under "benchhouse".
+is in MiB, and the time per output token is the latency divided by all tokens, including the first. Means of blocks of
+calls have no statistics of how calls vary. What the layout has no fields for (`facts`) is in the metadata, under
+"benchhouse".
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
-from benchmarking.core.records import Result, Run
+from benchmarking.core.records import Result, Run, Samples
 from benchmarking.core.sample_statistics import quantile_of_sorted
 from benchmarking.core.text import told_apart
 
 QUANTILES = {"p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+EXPORTED = ("latency_wall", "time_to_first_token", "time_per_output_token")
+"""Metrics whose raw samples files of these layouts have, those of all launches in one list."""
 GPU_SERIES = {
     "gpu_utilization": ("utilization", 1.0),
     "gpu_memory_used": ("memory_device_used", BYTES_PER_MB / BYTES_PER_MIB),
@@ -50,7 +53,12 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
         if (tokens := result.point.new_tokens) is not None:
             series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
             series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
-        measurements = {name: _statistics(name, values, unit) for name, (values, unit) in series.items() if values}
+        in_blocks = any(one.inner_loops > 1 for one in timed_samples(result, "latency_wall"))
+        measurements = {
+            name: _statistics(name, values, unit, in_blocks=in_blocks and name != "time_to_first_token")
+            for name, (values, unit) in series.items()
+            if values
+        }
         cell, point, mode, versions = run.cell, result.point, run.cell.settings, run.provenance.versions
         # Settings of a user-written benchmark are in its workload's config.
         of_bench = cell.workload.config if cell.workload.source == "bench" else {}
@@ -128,29 +136,37 @@ def facts(run: Run, result: Result) -> dict[str, Any]:
         "simulated": run.is_simulated,
         **({"axes": dict(result.point.axes)} if result.point.axes else {}),
         "launches": result.launches,
+        "samples": {
+            metric: [[len(one.values), one.inner_loops] for one in timed_samples(result, metric) if one.values]
+            for metric in EXPORTED
+        },
         "validity": result.validity,
         "doubts": [doubt.kind for doubt in result.doubts],
     }
 
 
-def raw_values(result: Result, metric: str) -> list[float]:
+def timed_samples(result: Result, metric: str) -> list[Samples]:
     """The timed raw samples of a metric, launch by launch; empty without any."""
     samples = (sample for sample in result.samples if sample.metric == metric and sample.phase == "measure")
-    return [value for sample in sorted(samples, key=lambda one: one.launch) for value in sample.values]
+    return sorted(samples, key=lambda one: one.launch)
 
 
-def _statistics(name: str, values: Sequence[float], unit: str) -> dict[str, Any]:
+def raw_values(result: Result, metric: str) -> list[float]:
+    """The values of the timed raw samples of a metric, launch by launch."""
+    return [value for sample in timed_samples(result, metric) for value in sample.values]
+
+
+def _statistics(name: str, values: Sequence[float], unit: str, *, in_blocks: bool) -> dict[str, Any]:
     ordered = sorted(values)
+    known = {"name": name, "measurements": list(values), "mean": fmean(values), "median": median(values), "unit": unit}
+    if in_blocks:
+        return known
     return {
-        "name": name,
-        "measurements": list(values),
-        "mean": fmean(values),
-        "median": median(values),
+        **known,
         "std": pstdev(values),
         "min": ordered[0],
         "max": ordered[-1],
         **{name: quantile_of_sorted(ordered, share) for name, share in QUANTILES.items()},
-        "unit": unit,
     }
 
 

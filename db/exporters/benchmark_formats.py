@@ -222,8 +222,13 @@ def _entry(run: Run, result: Result) -> tuple[str, dict[str, Any]]:
         "success": True,
         "benchhouse": facts(run, result),
     }
+    # The format has a time after the first token: that of a tool over all tokens is another one.
+    wrong = ("time_per_output_token",) if any(one.kind == "token_divisor" for one in result.doubts) else ()
     measurements: dict[str, Any] = {
-        **{name: [ms / MS_PER_S for ms in raw_values(result, metric)] for name, metric in MEASUREMENTS.items()},
+        **{
+            name: [ms / MS_PER_S for ms in raw_values(result, metric)] if metric not in wrong else []
+            for name, metric in MEASUREMENTS.items()
+        },
         "shape_and_decoded_outputs": [],
         "gpu_metrics": None,
         "timestamps": None,

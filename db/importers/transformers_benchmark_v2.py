@@ -18,7 +18,7 @@ from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Json, Po
 from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format, exported, exported_axes, is_amd
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import as_exported, block, foreign_result, in_ms, measured, median_of, medians
+from db.importers.support.measures import as_exported, foreign_result, in_ms, measured, median_of, medians, of_launches
 from db.importers.support.reading import (
     Fields,
     MetricTable,
@@ -162,7 +162,8 @@ def _result(entry: Fields, metadata: Fields, config: Fields, facts: Fields) -> R
         why = "the tool could not run it" if not has_succeeded else "no call was measured"
         return foreign_result(point, status="failed", error=why)
     gpu: Json = measures.any("gpu_metrics")
-    samples, metrics, missing = _generation(measures, point)
+    launches = facts.section("samples")
+    samples, metrics, missing = _generation(measures, point, launches)
     # The highest reading of the GPU's memory over all iterations.
     peaks: list[float] = []
     for place, iteration in enumerate(gpu) if isinstance(gpu, list) else ():
@@ -186,7 +187,7 @@ def _result(entry: Fields, metadata: Fields, config: Fields, facts: Fields) -> R
             rates["throughput_tokens_per_sec"] = rates["throughput_samples_per_sec"] * point.new_tokens
     return foreign_result(
         point,
-        samples=[block(0, latencies), *samples],
+        samples=[*of_launches("latency_wall", latencies, launches.any("latency_wall")), *samples],
         metrics=metrics | rates | memory,
         missing=missing,
         warmup_iterations=config.integer("warmup_iterations"),
@@ -195,8 +196,11 @@ def _result(entry: Fields, metadata: Fields, config: Fields, facts: Fields) -> R
     )
 
 
-def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str, float | None], dict[str, str]]:
-    """First token and the tokens after it, from their times if the file has them, otherwise from the tool's means."""
+def _generation(
+    measures: Fields, point: Point, launches: Fields
+) -> tuple[list[Samples], dict[str, float | None], dict[str, str]]:
+    """First token and the tokens after it, from their times if the file has them, otherwise from the tool's means;
+    with the sizes of launches in an export of ours."""
     first, means = (in_ms(measures.numbers(name)) for name in ("time_to_first_token", "inter_token_latency"))
     name = next((name for name in TOKEN_TIMES if name in measures), TOKEN_TIMES[0])
 
@@ -228,8 +232,9 @@ def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str
         # Requests of a batch with equal times count once.
         distinct = {array("d", request).tobytes(): request for request in requests}
         gaps.extend((after - before) * MS_PER_S for times in distinct.values() for before, after in pairwise(times))
-    samples = [measured("time_to_first_token", first), measured("time_per_output_token", means)]
-    metrics = medians(samples)
+    metrics = medians([measured("time_to_first_token", first), measured("time_per_output_token", means)])
+    samples = of_launches("time_to_first_token", first, launches.any("time_to_first_token"))
+    samples += of_launches("time_per_output_token", means, launches.any("time_per_output_token"))
     if means and (mean := fmean(means)) > 0:
         metrics["decode_tokens_per_sec"] = point.batch_size / mean * MS_PER_S
     if not gaps:
@@ -296,6 +301,7 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
     measures, gpu = scenario.section("measurements"), scenario.section("gpu_metrics")
     latency, first, each = (measures.section(name) for name in ("latency", *FIRST_TOKEN_TIMES))
     latencies, firsts, means = (in_ms(entry.numbers("measurements")) for entry in (latency, first, each))
+    launches = facts.section("samples")
     divisor = doubt("token_divisor", "info", new_tokens=point.new_tokens)
     mean_ms = fmean(latencies) if latencies else latency.unread_copy().scaled("mean", MS_PER_S)
     rates: dict[str, float | None] = {}
@@ -325,9 +331,9 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
     return foreign_result(
         point,
         samples=[
-            block(0, latencies),
-            measured("time_to_first_token", firsts),
-            measured("time_per_output_token", means),
+            *of_launches("latency_wall", latencies, launches.any("latency_wall")),
+            *of_launches("time_to_first_token", firsts, launches.any("time_to_first_token")),
+            *of_launches("time_per_output_token", means, launches.any("latency_wall")),
         ],
         metrics={
             "time_to_first_token_ms": median_of(firsts) if firsts else first.scaled("median", MS_PER_S),

@@ -13,6 +13,7 @@ import statistics
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 from benchmarking.core.doubts import KINDS, SEVERITIES, doubt, of_slow_calls, validity
@@ -271,6 +272,20 @@ def measured(metric: str, values_ms: Sequence[float], *, unit: str = "ms", **oth
     known = {"launch": 0, "phase": "measure", "started_at": "", **others}
     values: Any = tuple(values_ms) if len(values_ms) < LARGE else LargeSamples(_array(values_ms))
     return Samples(metric=metric, unit=unit, values=values, **known)
+
+
+def of_launches(metric: str, values_ms: Sequence[float], stated: object) -> list[Samples]:
+    """Raw values of all launches, launch by launch: an export of ours states the number of values of each one and the
+    calls per value (`core.scenario_file.facts`); without that they are of one launch."""
+    pairs = [one for one in stated if isinstance(one, list) and len(one) == 2] if isinstance(stated, list) else []
+    is_whole = all(type(number) is int and number > 0 for one in pairs for number in one)
+    if not is_whole or sum(count for count, _ in pairs) != len(values_ms):
+        pairs = [[len(values_ms), 1]]
+    ends = [*accumulate((count for count, _ in pairs), initial=0)]
+    return [
+        measured(metric, values_ms[start:end], launch=launch, inner_loops=min(loops, INT32_MAX))
+        for launch, ((start, end), (_, loops)) in enumerate(zip(pairwise(ends), pairs, strict=True))
+    ]
 
 
 def medians(samples: Iterable[Samples]) -> dict[str, float | None]:

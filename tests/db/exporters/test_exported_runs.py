@@ -13,9 +13,10 @@ import pytest
 
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
-from benchmarking.core.records import Doubt, Point
+from benchmarking.core.records import Doubt, Point, Samples
 from db import ingestion
 from db.importers.support.files import read_file
+from db.importers.support.measures import foreign_result
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for
@@ -214,6 +215,52 @@ def test_what_is_measured_comes_back_as_measured_on_its_device(name, came_back, 
     assert (again.cell.runtime, again.cell.precision) == ("compiled", "bfloat16")
     assert mode.items() <= again.cell.runtime_mode.items()
     assert again.results[0].validity == "valid"
+
+
+@pytest.mark.parametrize("name", ["benchmark_scenarios", "transformers_benchmark_v2"])
+@pytest.mark.parametrize("inner_loops", [1, 100])
+def test_launches_and_blocks_of_calls_come_back(name, inner_loops, came_back, make_run):
+    made = make_run(family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,), with_doubtful=False)
+    (result,) = made.results
+    sizes = (15, 20, 25)
+    samples = [
+        Samples(
+            metric=metric,
+            launch=launch,
+            phase="measure",
+            unit="ms",
+            started_at=made.started_at,
+            values=tuple(launch + 10.0 + place / 100 for place in range(size)),
+            inner_loops=inner_loops if metric == "latency_wall" else 1,
+        )
+        for metric in ("latency_wall", "time_to_first_token")
+        for launch, size in enumerate(sizes)
+    ]
+    point = replace(result.point, new_tokens=4)
+    result = foreign_result(point, samples=samples, metrics={"throughput_samples_per_sec": 90.0})
+    result = replace(result, result_id=made.results[0].result_id)
+    (again,) = came_back(name, replace(made, cell=replace(made.cell, runtime="eager"), results=(result,)))
+    (found,) = again.results
+    assert (found.launches, found.ci_scope) == (result.launches, result.ci_scope) == (3, "between")
+    for column in ("latency_median_ms", "latency_ci_low_ms", "latency_ci_high_ms", "latency_p90_ms", "latency_p99_ms"):
+        assert found.metrics.get(column) == pytest.approx(result.metrics.get(column)), column
+    timed = [one for one in found.samples if one.metric in ("latency_wall", "time_to_first_token")]
+    assert [(one.metric, len(one.values), one.inner_loops) for one in timed] == [
+        (one.metric, len(one.values), one.inner_loops) for one in samples
+    ]
+
+
+def test_a_time_over_all_tokens_is_no_time_between_tokens(came_back, make_run):
+    made = make_run(family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,), with_doubtful=False)
+    (result,) = made.results
+    doubts = (Doubt(kind="token_divisor", severity="info"),)
+    each = Samples(
+        metric="time_per_output_token", launch=0, phase="measure", unit="ms", started_at=made.started_at, values=(2.0,)
+    )
+    result = replace(result, point=replace(result.point, new_tokens=4), doubts=doubts, samples=(*result.samples, each))
+    (again,) = came_back("transformers_benchmark_v2", replace(made, results=(result,)))
+    assert "decode_tokens_per_sec" not in again.results[0].metrics
+    assert "time_per_output_token_ms" not in again.results[0].metrics
 
 
 @pytest.mark.parametrize("name", ["benchmark_report", "benchmark_scenarios", "llama_bench_sql"])
