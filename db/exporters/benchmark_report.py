@@ -1,6 +1,7 @@
 """llm-d's Benchmark Report 0.2: a YAML report for each result on text, with times in seconds.
 
-A call is a batch of simultaneous requests, so the batch size is part of the report's concurrency. Results that were
+A call is a batch of simultaneous requests, so the batch size is part of the report's concurrency. The requests of a
+call have one latency: the number of calls, which supports its percentiles, is among our own settings. Results that were
 imported from such a report are written unchanged. The user is notified of everything else that a report cannot hold.
 """
 
@@ -464,6 +465,7 @@ def _load(run: Run, result: Result, known_lengths: Mapping[str, Mapping[str, Any
             "config": {
                 "point": sizes,
                 "launches": result.launches,
+                **({} if result.requests else {"iterations": result.iterations}),
                 "simulated": run.is_simulated,
                 "validity": result.validity,
                 "doubts": [doubt.kind for doubt in result.doubts],

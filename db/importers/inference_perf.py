@@ -384,7 +384,11 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         engine for entry in stack if (engine := entry.section("standardized")).text("kind") == "inference_engine"
     ]
     tool, tool_version = settings.text("tool"), settings.text("tool_version")
-    result = _of_report(top, settings)
+    # An export of ours has the run's own settings, and what it found about the result.
+    natives = [entry.section("native").section("config") for entry in stack]
+    is_own = len(natives) == 1 and all(name in natives[0] for name in OF_OUR_ENGINE)
+    of_load = load.section("native").section("config") if is_own else Fields(file, {})
+    result = _of_report(top, settings, of_load.integer("iterations"))
     # The accelerators of all engines, by model name.
     accelerators = [entry.section("accelerator") for entry in engines]
     accelerator = _joined(entry.text("model") for entry in accelerators)
@@ -403,12 +407,9 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
     if setup["runtime"] == SERVER and tools.lower() not in ("", SERVER):
         mode["engine"] = tools  # one that is not known: two of them are no series
     mode |= load_mode(result)
-    # An export of ours has the run's own settings, and what it found about the result.
-    natives = [entry.section("native").section("config") for entry in stack]
-    if len(natives) == 1 and all(name in natives[0] for name in OF_OUR_ENGINE):
+    if is_own:
         mode.pop("engine", None)
         own = exported(natives[0])
-        of_load = load.section("native").section("config")
         setup |= own | {"runtime": tools or setup["runtime"], "is_simulated": of_load.flag("simulated") is True}
         if accelerator == setup["device_type"]:
             setup["device_name"] = None  # not known
@@ -433,7 +434,8 @@ def _joined(words: Iterable[str | None]) -> str:
     return ", ".join(dict.fromkeys(word for word in words if word))
 
 
-def _of_report(top: Fields, settings: Fields) -> Result:
+def _of_report(top: Fields, settings: Fields, calls: int | None) -> Result:
+    """The result of the load; `calls` is the number of latencies, in which several requests may be one batch."""
     performance = top.section("results").section("request_performance").section("aggregate")
     requests, latency = performance.section("requests"), performance.section("latency")
     throughput = performance.section("throughput")
@@ -466,7 +468,7 @@ def _of_report(top: Fields, settings: Fields) -> Result:
         prompt_tokens_mean=prompt_tokens_mean,
         new_tokens=new_tokens,
         new_tokens_requested=planned.number("value", low=0) if is_planned else None,
-        requests=None if total is None or failed is None else max(0, total - failed),
+        requests=calls if calls or total is None or failed is None else max(0, total - failed),
         failed=failed,
         sent=total,
         counts_from_schedule=settings.peek("tool") == "benchhouse",

@@ -215,7 +215,18 @@ def test_own_reports_round_trip(make_run, exported, written):
     assert again.cell.workload.model_id == run.cell.workload.model_id
     assert again.results[0].metrics["latency_median_ms"] == pytest.approx(run.results[0].metrics["latency_median_ms"])
     assert (again.results[0].point.sequence_length, again.results[0].point.new_tokens) == (32, 4)
+    assert again.results[0].iterations == run.results[0].iterations == 3 * 30
     assert exported(again, output="again.yaml") == {"again.yaml": first}
+
+
+def test_a_tail_that_the_calls_do_not_support_comes_back_as_unsupported(exported, written):
+    path = read_file(FIXTURES / "imports/onnxruntime_transformers_benchmark/versions.csv")
+    run = next(one for one in importer_for(path).runs(path) if one.results[0].point.batch_size == 4)
+    (report,) = exported(run, output="a.yaml").values()
+    (before,), (result,) = run.results, run_of(written(report)).results
+    assert (result.iterations, result.missing["latency_p99_ms"]) == (before.iterations, "too_few_samples")
+    assert "latency_p99_ms" not in result.metrics
+    assert result.metrics["stated_latency_p99_ms"] == pytest.approx(before.metrics["stated_latency_p99_ms"])
 
 
 def test_degrees_of_parallelism_are_written_whatever_their_tool_calls_them(exported):
