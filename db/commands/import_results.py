@@ -13,9 +13,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,13 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import add_aliases, choice, command, note
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.storage_paths import check_database, database_exists, is_lake
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Display, State, stdout_page
-from benchmarking.core.text import counted, listed
+from benchmarking.core.text import counted, grouped, listed
 from db.commands.arguments import (
     add_database,
     add_labels,
@@ -64,7 +64,7 @@ exit codes: 0 imported; 1 a file was refused (the others are imported), or no fi
 """
 
 KNOWN_FILES = """
-SELECT run_id, origin_format, source, source_sha256, model_id, origin->>'$.kept.place' AS place,
+SELECT run_id, ingested_at, origin_format, source, source_sha256, model_id, origin->>'$.kept.place' AS place,
     json_exists(origin, '$.kept.replaced') AS is_labelled
 FROM benchmark_runs
 WHERE origin_format IS NOT NULL AND (
@@ -329,7 +329,8 @@ def _tail(warehouse: Warehouse, file: FileRuns) -> Path | None:
 def _earlier_places(
     warehouse: Warehouse, file: FileRuns, rows: Sequence[dict[str, Any]], again: dict[str, list[str]]
 ) -> set[str | None]:
-    """The paths of the file: its own, and that in the project whose copy this one is, where the database still is.
+    """The paths of the file: its own, and that in the project whose copy this one is, whose database has stored the
+    same runs at the same time. (Another project's file may have been imported into this database.)
 
     Of a folder that is gone, `again` tells: the project may have been moved from there, or have had nothing to do with
     it.
@@ -338,13 +339,27 @@ def _earlier_places(
 
     tail, database = _tail(warehouse, file), Path(warehouse.path).absolute()
     found: set[str | None] = {file.source} - {STDIN}
-    for source in {row["source"] for row in rows} - found if tail is not None else ():
-        folder = Path(source.removesuffix(str(tail))) if source.endswith(f"{os.sep}{tail}") else None
-        if folder is not None and os.path.isfile(folder / database.name):
-            found.add(source)
-        elif folder is not None and not os.path.lexists(folder):
+    others = grouped((str(row["source"]), (row["run_id"], row["ingested_at"])) for row in rows if tail is not None)
+    for source, runs in others.items():
+        if source in found or not source.endswith(f"{os.sep}{tail}"):
+            continue
+        folder = Path(source.removesuffix(str(tail)))
+        if not os.path.lexists(folder):
             _tell(again, GONE, file)
+        elif not _stored_in(folder / database.name).isdisjoint(runs):
+            found.add(source)
     return found
+
+
+@cache
+def _stored_in(database: Path) -> frozenset[tuple[str, datetime]]:
+    """The imported runs of another database, each with the time when it was stored; none of one that cannot be read."""
+    from db.warehouse import Warehouse
+
+    sql = "SELECT run_id, ingested_at FROM benchmark_runs WHERE origin_format IS NOT NULL"
+    with suppress(BenchhouseError), Warehouse.open(database, read_only=True) as warehouse:
+        return frozenset((row["run_id"], row["ingested_at"]) for row in warehouse.query(sql).dicts())
+    return frozenset()
 
 
 def _tell(again: dict[str, list[str]], what: str, file: FileRuns) -> None:

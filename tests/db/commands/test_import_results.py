@@ -292,6 +292,17 @@ def test_an_edited_file_of_a_copied_or_moved_project_is_the_earlier_one_or_named
         assert len(rows(folder / "w.duckdb")) == count
 
 
+def test_another_projects_file_of_the_same_name_is_not_replaced(empty_database, tmp_path):
+    """Its own database is where the file is, too, but has not stored it."""
+    for name, source in (("one", REPORT), ("two", IMPORTS / "llama_bench/33_columns.json")):
+        (tmp_path / name).mkdir()
+        shutil.copy2(empty_database, tmp_path / name / "w.duckdb")
+        shutil.copy(source, tmp_path / name / "report.json")
+    for name in ("two", "one"):
+        assert run(tmp_path / "one/w.duckdb", tmp_path / name / "report.json", "--replace") == 0
+    assert len(rows(tmp_path / "one/w.duckdb")) == 2
+
+
 def test_identical_logs_at_two_places_of_a_submission_are_two_results_in_two_imports(database, tmp_path, capsys):
     shutil.copytree(IMPORTS / "mlperf/closed/MLCommons", tmp_path / "closed/MLCommons")
     (system,) = (tmp_path / "closed/MLCommons/results").iterdir()
