@@ -50,7 +50,7 @@ def with_launches(warehouse: Warehouse, rows: Sequence[Row], metric: str = DEFAU
     for row in rows:
         launches = found.get(row["result_id"], {})
         own: dict[str, Any] = {**row, LAUNCHES: launches, STARTS: starts.get(row["result_id"], {})}
-        if "low" not in row:
+        if "value" in row and "low" not in row:  # others are drawn with an interval of their own
             own |= {"low": None, "high": None}
             values = [value for value in launches.values() if value > 0]
             if row["value"] is not None and len(values) == len(launches) >= MIN_LAUNCHES_FOR_BETWEEN:
