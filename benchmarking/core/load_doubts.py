@@ -12,6 +12,11 @@ hardly lower. The capacity m is compared with the offered rate. Its error has tw
 differ, and the work between completions, which would be the service times of one server: its variance at the finest
 scale that agrees with all coarser ones, and no less than the correlation of neighbours makes it.
 
+A server that batches gains from each further request, and the first to complete were served while few were in flight:
+as it fills, it looks like one that cannot keep up. So a queue only grows if that is no explanation: if the same holds
+with the numbers in flight while the completed requests were served, and hardly any shape is as likely by which more
+requests would get more done. A server that was slow at first had a queue before.
+
 2026-11-26: tests/perf/load_statistics.py measures the false alarms and the levels that are found; the tables are in
 docs/load.md. A regression of the number in flight marked 41 % of the levels of M/M/1 at load .9.
 
@@ -60,6 +65,9 @@ LEAST_UNIT = 0.5
 SLOTS_SEEN, MOST_UNSEEN = 0.75, 0.3
 """The queue is visible only if the probability of more slots than this share of the most requests in flight is below
 that."""
+HALF_SPEEDS, STILL_GAINS = (0.16, 0.4, 1.0), 25.0
+"""Servers that gain from each further request, as those that batch: numbers in flight at which they do half of what
+they could, as shares of the most seen; and how much more probable each is than that there are so many slots."""
 MOST_CORRELATION = 0.95
 TOO_LOW = 1.1
 """The load of a server with regular service times is estimated up to 10 % too low: they look like more slots."""
@@ -123,7 +131,8 @@ def queue_of(
         """The work done at each event, if a server completes requests at these speeds."""
         return np.concatenate(([0.0], np.cumsum(busy[level] * lasted * seen)))
 
-    number, busy, capacity_per_s, likelihood = _fits(time_at, ends_at)
+    number, busy = _shapes(top)
+    capacity_per_s, likelihood = _fits(busy, time_at, ends_at)
     done = work(busy[likelihood[: number.size // len(EXPONENTS)].argmax()])
     unit, _ = _dispersion(done[is_end], float(done[-1]))
     weight = np.exp((likelihood - likelihood.max()) / max(unit, LEAST_UNIT)) / number**FEWER_SLOTS
@@ -147,10 +156,12 @@ def queue_of(
     loads = np.log(rate_per_s / capacity_per_s)
     load = float(weight @ loads)
     error = math.sqrt(dispersion / completed + float(weight @ (loads - load) ** 2) + of_rate)
-    is_visible = weight[number >= SLOTS_SEEN * top].sum() < MOST_UNSEEN
     least = max((LOAD_ERRORS + 15 / independent) * error + math.log(HIGH_LOAD), 0.0)
     is_flat = _is_flat(times, in_flight.astype(float), since_s, len(starts))
-    if is_visible and load > max(least, FLAT_GROWTH if is_flat else 0.0):
+    least = max(least, FLAT_GROWTH if is_flat else 0.0)
+    is_visible = weight[number >= SLOTS_SEEN * top].sum() < MOST_UNSEEN
+    is_full = warmed_up_s is not None or _load_if_filling(times, level, seen, is_end, unit, rate_per_s) > least
+    if is_visible and load > least and is_full:
         growth: Growth = "growing"
     elif load < -BOUNDED_ERRORS * error or is_flat:
         growth = "bounded"
@@ -170,16 +181,48 @@ def _needed(offered_s: float, completions: int) -> float:
     return offered_s * 10 * FEWEST_COMPLETIONS / max(completions, 1)
 
 
-def _fits(time_at: np.ndarray, ends_at: np.ndarray) -> tuple[np.ndarray, Floats, Floats, Floats]:
-    """The numbers of slots, once for each exponent, and for each the speed with each number in flight as a share of the
-    capacity, the capacity, and the log-likelihood. `time_at` and `ends_at` are the time and the completions with 0, 1,
-    2, ... requests in flight."""
-    slots = np.unique(np.round(np.geomspace(1, len(time_at) - 1, MOST_SLOTS)).astype(int))
+def _shapes(top: int) -> tuple[np.ndarray, Floats]:
+    """Numbers of slots, once for each exponent, and for each the speed with 0, 1, ... `top` requests in flight as a
+    share of the capacity."""
+    slots = np.unique(np.round(np.geomspace(1, top, MOST_SLOTS)).astype(int))
     number, exponent = np.tile(slots, len(EXPONENTS)), np.repeat(EXPONENTS, len(slots))
-    busy = (np.minimum(np.arange(len(time_at)), number[:, None]) / number[:, None]) ** exponent[:, None]
+    return number, (np.minimum(np.arange(top + 1), number[:, None]) / number[:, None]) ** exponent[:, None]
+
+
+def _fits(busy: Floats, time_at: np.ndarray, ends_at: np.ndarray) -> tuple[Floats, Floats]:
+    """The capacity and the log-likelihood of each of these speeds. `time_at` and `ends_at` are the time and the
+    completions with 0, 1, 2, ... requests in flight."""
     capacity = ends_at.sum() / (busy * time_at).sum(axis=1)
     rate = np.maximum(busy * capacity[:, None], 1e-300)
-    return number, busy, capacity, np.where(ends_at > 0, ends_at * np.log(rate), 0.0).sum(axis=1)
+    return capacity, np.where(ends_at > 0, ends_at * np.log(rate), 0.0).sum(axis=1)
+
+
+def _load_if_filling(
+    times: Floats, level: np.ndarray, seen: np.ndarray, is_end: np.ndarray, unit: float, rate_per_s: float
+) -> float:
+    """The logarithm of the load if the level may show how a server fills rather than how a queue grows; -inf if it may
+    do more with more requests in flight than were seen. `level` is the number in flight between the events at `times`.
+
+    A completion shows the speed at which its request was served, mostly while fewer were in flight. So each time counts
+    by the mean number over a reply before it."""
+    lasted, top = np.diff(times), max(int(level.max()), 1)
+    area = np.concatenate(([0.0], np.cumsum(level * lasted)))
+    until = times[:-1] + lasted / 2
+    since = np.maximum(until - area[-1] / max(is_end.sum(), 1), times[0])
+    mean = (np.interp(until, times, area) - np.interp(since, times, area)) / np.maximum(until - since, 1e-9)
+    served_with = np.where(level > 0, np.clip(np.rint(mean).astype(int), 1, top), 0)
+    number, busy = _shapes(top)
+    of_gain = np.arange(top + 1) / (np.arange(top + 1) + top * np.array(HALF_SPEEDS)[:, None])
+    capacity_per_s, likelihood = _fits(
+        np.concatenate((busy, of_gain)),
+        np.bincount(served_with[seen], weights=lasted[seen], minlength=top + 1),
+        np.bincount(served_with[is_end[1:]], minlength=top + 1),
+    )
+    prior = np.concatenate((1.0 / number**FEWER_SLOTS, np.full(len(of_gain), STILL_GAINS * top**-FEWER_SLOTS)))
+    weight = prior * np.exp((likelihood - likelihood.max()) / max(unit, LEAST_UNIT))
+    weight /= weight.sum()
+    unseen = weight[len(number) :].sum() + weight[: len(number)][number >= SLOTS_SEEN * top].sum()
+    return float(weight @ np.log(rate_per_s / capacity_per_s)) if unseen < MOST_UNSEEN else -math.inf
 
 
 def _dispersion(at: Floats, end: float) -> tuple[float, float]:

@@ -138,6 +138,30 @@ def continuous_batching(chance: np.random.Generator, starts: Floats) -> Floats:
     return ends
 
 
+def in_steps(slots: int, half_speed: float, deviation: float) -> Serve:
+    """An engine: each step takes as long for `half_speed` requests as besides them, and up to `slots` run. Requests
+    take 16 steps on average, with this deviation of the logarithm."""
+
+    def serve(chance: np.random.Generator, starts: Floats) -> Floats:
+        steps = chance.lognormal(np.log(16) - deviation**2 / 2, deviation, len(starts))
+        left, at, ends = np.maximum(1, np.round(steps)).astype(int).tolist(), starts.tolist(), np.zeros(len(starts))
+        each_s = slots / (16 * CAPACITY_PER_S * (half_speed + slots))
+        running, now, place = list[int](), 0.0, 0
+        while place < len(at) or running:
+            now = now if running else max(now, at[place])
+            while place < len(at) and at[place] <= now and len(running) < slots:
+                running.append(place)
+                place += 1
+            now += each_s * (half_speed + len(running))
+            for one in running:
+                left[one] -= 1
+            ends[[one for one in running if not left[one]]] = now
+            running = [one for one in running if left[one]]
+        return ends
+
+    return serve
+
+
 def stalling(chance: np.random.Generator, starts: Floats) -> Floats:
     """Stands still for 2 s in every 10 s, and is a quarter faster in between."""
     return _with_stops(chance, starts, np.full(len(starts), 0.8 * SERVICE_S), 2.0)
@@ -330,6 +354,13 @@ REFUSING: Mapping[str, Serve] = {
     "failures in bursts, 503": failing_in_bursts,
     "0.5 % fail": failing(0.005),
     "0.8 % fail": failing(0.008),
+}
+ENGINES: Mapping[str, Serve] = {
+    "engine of 8": in_steps(8, 4, 0.8),
+    "engine of 32": in_steps(32, 5, 0),
+    "engine of 32, lognormal 0.8": in_steps(32, 5, 0.8),
+    "engine of 64, lognormal 0.8": in_steps(64, 64, 0.8),
+    "engine of 128, lognormal 0.8": in_steps(128, 10, 0.8),
 }
 QUEUES: Mapping[str, Serve] = {
     "M/D/1": deterministic,

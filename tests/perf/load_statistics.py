@@ -23,7 +23,7 @@ from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, search
 from benchmarking.load.generator import Level
 from benchmarking.load.results import result_of, tails
 from benchmarking.load.traffic import Lengths, Traffic
-from tests.helpers.queues import CAPACITY_PER_S, QUEUES, REFUSING, SERVICE_S, Serve, arrivals_at, requests_of
+from tests.helpers.queues import CAPACITY_PER_S, ENGINES, QUEUES, REFUSING, SERVICE_S, Serve, arrivals_at, requests_of
 
 TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("1"))
 BURSTS = replace(TRAFFIC, arrivals="gamma", variation=2.0)
@@ -155,7 +155,7 @@ def saturation(trials: int, only: str) -> Table:
     """Share of levels marked over-saturated, and of those too short to tell (in brackets). Best: `_at_most`."""
     loads = ((0.8, 50), (0.8, 200), *((0.9, number) for number in (50, 200, 1000)), (1.1, 1000), (1.2, 200))
     rows = []
-    for name, serve in {**QUEUES, FAILING: REFUSING[FAILING]}.items():
+    for name, serve in {**QUEUES, FAILING: REFUSING[FAILING], **ENGINES}.items():
         if only not in name:
             continue
         chance, cells = np.random.default_rng(2), []

@@ -30,7 +30,7 @@ from benchmarking.load.generator import Level
 from benchmarking.load.load_statistics import Look, Posterior
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic, share_in_time
-from tests.helpers.queues import CAPACITY_PER_S, QUEUES, in_turn, poisson, requests_of
+from tests.helpers.queues import CAPACITY_PER_S, ENGINES, QUEUES, in_turn, poisson, requests_of
 
 TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("1"))
 LIMIT_MS = 100.0
@@ -426,6 +426,20 @@ def test_a_queue_at_80_percent_of_its_capacity_is_not_over_saturated_and_one_at_
         marked[load] = kinds.count("over_saturated")
     assert marked[0.8] <= 1
     assert marked[1.3] >= 9
+
+
+def test_a_server_that_batches_is_not_over_saturated_while_it_fills():
+    marked = {}
+    for load in (0.9, 1.2):
+        rate, kinds = load * CAPACITY_PER_S, []
+        for seed in range(40):
+            chance = np.random.default_rng(seed)
+            starts = poisson(chance, rate, 200)
+            ends = ENGINES["engine of 32"](chance, starts)
+            kinds += [one.kind for one in over_saturated(requests_of(starts, ends, 1.0), rate)]
+        marked[load] = kinds.count("over_saturated")
+    assert marked[0.9] <= 3
+    assert marked[1.2] >= 24
 
 
 def test_a_level_that_is_too_short_names_the_duration_that_is_needed():
