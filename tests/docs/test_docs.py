@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import os
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from benchmarking.core import child_process
-from benchmarking.core.doubts import KINDS
+from benchmarking.core.doubts import IMPORTED, KINDS
 from benchmarking.devices import cuda, rocm
 from benchmarking.runtimes.support.onnxruntime import ort_runtime
 from db.warehouse import Warehouse
@@ -243,21 +242,7 @@ def test_a_row_about_a_doubt_is_rewritten_and_no_other():
 
 def test_measuring_has_every_doubt_about_imported_results():
     text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
-    kinds = doubts_of_importers()
-    assert {"undated", "negative_time", "rounded"} <= kinds
-    assert sorted(kind for kind in kinds if f"| `{kind}` |" not in text) == []
-
-
-def doubts_of_importers() -> set[str]:
-    """The kinds that importers raise themselves."""
-    return {
-        keyword.value.value
-        for path in (ROOT / "db").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Doubt"
-        for keyword in node.keywords
-        if keyword.arg == "kind" and isinstance(keyword.value, ast.Constant)
-    }
+    assert sorted(kind for kind in IMPORTED if f"| `{kind}` |" not in text) == []
 
 
 def test_measuring_has_every_number_of_a_result():
