@@ -94,8 +94,8 @@ OF_ONE_RUN = re.compile(
     re.IGNORECASE,
 )
 """Names of fields that hold a place, a secret, or what a single run is given and puts out: no settings."""
-PLACE = re.compile(r"(?:[~/]|[a-z]:[\\/]).*[\\/](?=[^\\/]+$)", re.IGNORECASE | re.DOTALL)
-"""The folder of a file, which is of one machine, in front of its name."""
+PLACE = re.compile(r"(?:^|(?<=[:=]))(?:~?/|[a-z]:[\\/])(?!/).*[\\/](?=[^\\/]+$)", re.IGNORECASE | re.DOTALL)
+"""The folder of a file, which is of one machine, in front of its name: no relative path, no address."""
 
 
 def _of_any_machine(value: Any) -> Any:

@@ -35,6 +35,18 @@ def fields(values, **others):
     return Fields(foreign(), values, "top", **others)
 
 
+@pytest.mark.parametrize(
+    ("value", "setting"),
+    [
+        *[(path, "x.gguf") for path in ("/models/x.gguf", "~/m/x.gguf", "C:\\m\\x.gguf", "c:/my models/x.gguf")],
+        ("ids:/home/me/ids.bin", "ids:ids.bin"),
+        *[(name, name) for name in ("org/model/Q4", "http://host/data", "s3://bucket/a/b", "file:///a/b", "/")],
+    ],
+)
+def test_a_setting_has_no_folder_of_one_machine(value, setting):
+    assert fields({"a": value}).other_settings() == {"a": setting}
+
+
 def test_a_getter_gives_none_for_an_absent_field():
     found = fields({"a": None})
     assert (found.text("a"), found.number("b"), found.fields("c"), found.numbers("d")) == (None,) * 4
