@@ -12,11 +12,11 @@ from windows, the units in which quality varies: parts of a text, or inputs.
 
 Quality does not vary from launch to launch but from text to text, so the windows are the units. Runs on the same
 windows are compared window by window, d(k) = b(k) - a(k), or ln b(k) - ln a(k) for a metric with a relative margin,
-with Student's interval of mean d; others by both intervals, h^2 = h(a)^2 + h(b)^2. Questions are right or wrong, so
-no difference in any of a few does not prove that there is none: d is the share that became right less the share that
-became wrong, and its interval is made of Clopper and Pearson's of both (MOVER, Donner and Zou 2012). The same holds
-where at least half of the windows did not change: each share then counts by the largest change, if that is wider than
-Student's. If none changed, a measure that counts choices or tokens may have changed by the least that a window can: one
+with the interval of mean d (`mean_interval`); others by both intervals, h^2 = h(a)^2 + h(b)^2. Questions are right or
+wrong, so no difference in any of a few does not prove that there is none: d is the share that became right less the
+share that became wrong, and its interval is made of Clopper and Pearson's of both (MOVER, Donner and Zou 2012). The
+same holds where at least half of the windows did not change: each share then counts by the largest change, if that is
+wider. If none changed, a measure that counts choices or tokens may have changed by the least that a window can: one
 token of a text, a whole input. Any other measure has the same digits only if the outputs of the windows are the same.
 No interval knows of a loss that no window has: 16 windows miss one in each 20th window in 44 % of the cases. Without a
 common reference, values of different windows have nothing in common: the perplexity of a simpler text is lower for
@@ -29,13 +29,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from benchmarking.core.codec import Range
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.sample_statistics import exact_share_interval
-from benchmarking.core.student_t import quantile
+from benchmarking.core.sample_statistics import exact_share_interval, mean_interval
 from benchmarking.core.text import counted, grouped, number, visible
 
 Value = Annotated[float, Range(-1e300, 1e300)]
@@ -50,7 +49,6 @@ CONTEXT_TOKENS, SCORED_TOKENS = 64, 64
 the one before it start, so that every token is scored once."""
 MIN_WINDOWS = 5
 """Fewest windows for an interval."""
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,7 +381,8 @@ def judge_quality(
         differences = [b - a for a, b in pairs]
         change, (below, above) = fmean(differences), (0.0, 0.0)
         if metric.source != "questions":
-            below = above = quantile(0.5 + CONFIDENCE / 2, count - 1) * stdev(differences) / math.sqrt(count)
+            low, high = mean_interval(differences)
+            below, above = change - low, high - change
         if metric.source == "questions" or 2 * differences.count(0.0) >= count:
             unseen = {"inputs": 1.0, "tokens": _least_change(before, after, count), None: 0.0}[metric.counts]
             rare = reach_of_rare(differences, unseen)

@@ -36,10 +36,10 @@ With q the model's distribution of the next token after a position, p the refere
 Logarithms are of a softmax in float64, with the maximum taken out first: a sum over 100 000 probabilities in float32
 would be off by more than the divergence of a good quantization.
 
-Intervals are 95 %, with windows as units, since neighbouring tokens depend on each other: Student's t over the windows'
-means; for percentiles and correlations the percentile bootstrap over windows (seeded). A share is also never surer than
-its tokens would allow if they were independent (Clopper and Pearson), and a token error rate never surer than its
-inputs: equality in all windows does not prove equality everywhere.
+Intervals are 95 %, with windows as units, since neighbouring tokens depend on each other: `mean_interval` of the
+windows' means; for percentiles of the shares above them, and for correlations by the jackknife. A share is also never
+surer than its tokens would allow if they were independent (Clopper and Pearson), and a token error rate never surer
+than its inputs: equality in all windows does not prove equality everywhere.
 """
 
 from __future__ import annotations
@@ -47,16 +47,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
-from statistics import fmean, stdev
+from statistics import fmean
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityValue, reach_of_rare
+from benchmarking.core.quality import MIN_WINDOWS, QualityValue, reach_of_rare
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision, Readings
-from benchmarking.core.sample_statistics import exact_share_interval
-from benchmarking.core.student_t import quantile
+from benchmarking.core.sample_statistics import exact_share_interval, mean_interval
 from benchmarking.workloads.support.families import family_named
 
 TOKENS = "tokens"
@@ -189,8 +188,6 @@ def about_difference(comparison: Comparison, precision: Precision, family: Famil
     return (doubt("output_differs", **evidence, precision=precision),)
 
 
-RESAMPLES = 2000
-SEED = 0
 MAX_EXPONENT = 680.0
 """Logarithm whose exponential, and a hundred times it, still are values of a record."""
 
@@ -256,10 +253,6 @@ def text_values(windows: Sequence[WindowScores]) -> dict[str, QualityValue]:
         differences = [after - reference for after, reference in zip(surprises, before, strict=True)]
         increase = _exponential(differences)
 
-        def p99(chosen: Sequence[np.ndarray]) -> float:
-            values = np.concatenate(chosen)  # between infinite values there is nothing to interpolate
-            return float(np.percentile(values, 99, method="linear" if np.isfinite(values).all() else "higher"))
-
         found |= {
             "perplexity_increase": QualityValue(
                 value=100 * (increase.value - 1),
@@ -268,20 +261,19 @@ def text_values(windows: Sequence[WindowScores]) -> dict[str, QualityValue]:
                 by_window=tuple(100 * math.expm1(min(difference, MAX_EXPONENT)) for difference in differences),
             ),
             "kl_divergence": mean_value([float(one.mean()) for one in divergence], least=0.0),
-            "kl_divergence_p99": resampled_value(divergence, p99),
+            "kl_divergence_p99": percentile_value(divergence, 0.99),
             "top1_agreement": share_value(shares, sum(len(window.surprise) for window in windows)),
         }
     return found
 
 
 def mean_value(by_window: Sequence[float], *, least: float = -math.inf, most: float = math.inf) -> QualityValue:
-    """The mean over windows, with Student's t interval, limited to the possible values."""
+    """The mean over windows, with its interval, limited to the possible values."""
     value = fmean(by_window)
     if len(by_window) < MIN_WINDOWS or not math.isfinite(value):
         return QualityValue(value=value, by_window=tuple(by_window))
-    half = quantile(0.5 + CONFIDENCE / 2, len(by_window) - 1) * stdev(by_window) / math.sqrt(len(by_window))
-    low, high = max(least, value - half), min(most, value + half)
-    return QualityValue(value=value, low=low, high=high, by_window=tuple(by_window))
+    low, high = mean_interval(by_window)
+    return QualityValue(value=value, low=max(least, low), high=min(most, high), by_window=tuple(by_window))
 
 
 def share_value(by_window: Sequence[float], count: int) -> QualityValue:
@@ -296,17 +288,20 @@ def share_value(by_window: Sequence[float], count: int) -> QualityValue:
     return QualityValue(value=found.value, low=low, high=high, by_window=found.by_window)
 
 
-def resampled_value(windows: Sequence[np.ndarray], statistic: Callable[[Sequence[np.ndarray]], float]) -> QualityValue:
-    """A statistic of the values of all windows, with the percentile bootstrap over windows."""
-    value = statistic(windows)
+def percentile_value(windows: Sequence[np.ndarray], q: float) -> QualityValue:
+    """A percentile of the values of all windows. The ends of its interval are the percentiles at the ends of the
+    interval of the share of values above it, over windows."""
+    values = np.concatenate(windows)
+
+    def at(share_above: float) -> float:
+        place = 100 * (1 - min(max(share_above, 0.0), 1.0))  # between infinite values there is nothing to interpolate
+        return float(np.percentile(values, place, method="linear" if np.isfinite(values).all() else "higher"))
+
+    value = at(1 - q)
     if len(windows) < MIN_WINDOWS or not math.isfinite(value):
         return QualityValue(value=value)
-    generator = np.random.default_rng(SEED)
-    choices = generator.integers(0, len(windows), size=(RESAMPLES, len(windows)))
-    found = [statistic([windows[index] for index in row]) for row in choices]
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.nanpercentile(found, [tail, 100 - tail])
-    return QualityValue(value=value, low=min(value, float(low)), high=max(value, float(high)))
+    low, high = mean_interval([float((one > value).mean()) for one in windows])
+    return QualityValue(value=value, low=min(value, at(high)), high=max(value, at(low)))
 
 
 def _exponential(logarithms: Sequence[float]) -> QualityValue:
@@ -334,14 +329,22 @@ def embedding_values(output: np.ndarray, reference: np.ndarray) -> dict[str, Qua
         return found
     pairs_of_reference, pairs = x @ x.T, y @ y.T
 
-    def correlation(chosen: Sequence[np.ndarray]) -> float:
-        rows = np.unique(np.concatenate(chosen))  # an input paired with itself would correlate perfectly
-        above = np.triu_indices(len(rows), k=1)
-        grid = np.ix_(rows, rows)
+    def correlation(without: int | None) -> float:
+        rows = np.delete(np.arange(len(x)), [] if without is None else [without])
+        above, grid = np.triu_indices(len(rows), k=1), np.ix_(rows, rows)
         return rank_correlation(pairs_of_reference[grid][above], pairs[grid][above])
 
-    inputs = [np.array([index]) for index in range(len(x))]
-    return found | {"embedding_rank_correlation": resampled_value(inputs, correlation)}
+    value = correlation(None)
+    if not math.isfinite(value):
+        return found | {"embedding_rank_correlation": QualityValue(value=value)}
+    # The jackknife over inputs, on Fisher's scale, where 1 is known to one exchange of neighbours among all pairs.
+    count, pair_count = len(x), len(x) * (len(x) - 1) / 2
+    most = 1 - 12 / (pair_count**3 - pair_count)
+    each = [math.atanh(min(max(correlation(index), -most), most)) for index in range(count)]
+    scaled, mean = math.atanh(min(max(value, -most), most)), fmean(each)
+    low, high = mean_interval([scaled - (count - 1) * (one - mean) for one in each])
+    interval = QualityValue(value=value, low=min(value, math.tanh(low)), high=max(value, math.tanh(high)))
+    return found | {"embedding_rank_correlation": interval}
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
