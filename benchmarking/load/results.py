@@ -273,15 +273,13 @@ def _over_repetitions(
         column, has_all = f"{name}_{word}", all(len(each) >= LEAST[q] for each in times)
         are_several = has_all and len(times) >= MIN_LAUNCHES_FOR_BETWEEN
         if q > 0.5 and has_all and len(times) > 1:
-            found[f"{column}_ms"] = quantile(sorted(chain.from_iterable(times)), q)
+            found[f"{column}_ms"] = quantile([*chain.from_iterable(times)], q)
         if q > 0.5 and are_several:
             independent = sum(map(len, times)) * (1 - q) / max(correlation or 1.0, 1.0)
             if q <= MAY_BE_CORRELATED or independent >= FEWEST_OF_ALL:
                 low, high = between_repetitions_interval(times, q) or (None, None)
         elif are_several and min(medians := [quantile(each, q) for each in times]) > 0:
             low, high = between_launches_interval(medians)
-            # It contains the median of the repetitions, which is off their mean where they lie on two levels.
-            low, high = min(low, median(medians)), max(high, median(medians))
         elif ok and all(f"{column}_ci_low_ms" in each for each in ok):
             low = min(each[f"{column}_ci_low_ms"] for each in ok)
             high = max(each[f"{column}_ci_high_ms"] for each in ok)

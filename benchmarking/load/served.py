@@ -262,13 +262,14 @@ def about(target: Target) -> dict[str, Json]:
 
 def _within(page: dict[str, Json]) -> Json:
     """The page, without its longest fields if it is too long to keep."""
-    sizes, size = {name: len(json.dumps(value)) for name, value in page.items()}, len(json.dumps(page))
+    sizes, whole = {name: len(json.dumps(value)) for name, value in page.items()}, len(json.dumps(page))
+    size = whole
     for name, length in sorted(sizes.items(), key=lambda one: -one[1]):
         if size <= MOST_ANSWER or length <= MOST_TEXT:  # too many short ones are not left out one by one
             break
         page[name] = TOO_LONG.format(length)
         size -= length - len(json.dumps(page[name]))
-    return page if size <= MOST_ANSWER else TOO_LONG.format(size)
+    return page if size <= MOST_ANSWER else TOO_LONG.format(whole)
 
 
 def models_at(target: Target) -> list[str]:

@@ -226,7 +226,7 @@ def test_a_long_page_is_kept_without_its_longest_fields_and_an_older_path_is_rea
     """SGLang's configuration is long, once more within its `internal_states`, and has its version beside it."""
     fields = {f"field_{number}": number for number in range(900)}
     info = {**fields, "internal_states": [fields], "version": "0.5.23"}
-    many = {str(number): number for number in range(9000)}
+    many = {"longest": "x" * 399, **{str(number): number for number in range(9000)}}
     pages = {"/server_info": info, "/get_server_info": info, "/get_model_info": {"path": "m"}, "/info": many}
 
     def fetch(target, path):
