@@ -346,7 +346,7 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     from db.connection import parse_message
 
-    sql, most_rows, texts = question["sql"], question["most_rows"], list[str]()
+    sql, most_rows = question["sql"], question["most_rows"]
     try:
         with warehouse.cursor() as cursor:
             # Raise UsageError unless it is one read-only statement.
@@ -368,18 +368,14 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
                 return
             if not columns:
                 return
-            texts = [_without_intervals(kind) for _, kind, *_ in columns]
+            fetch, texts = cursor.fetchmany, [_without_intervals(kind) for _, kind, *_ in columns]
             if any(texts):
                 kept = [f"#{place}{text and f'::{text}'}" for place, text in enumerate(texts, 1)]
-                cursor.execute(
-                    f"SELECT {', '.join(kept)} FROM (\n{sql.rstrip().rstrip(';')}\n)", question["params"] or None
-                )
-            groups = _row_groups(cursor) if most_rows is None else iter([cursor.fetchmany(most_rows)])
+                fetch = cursor.sql(sql, params=question["params"] or None).project(", ".join(kept)).fetchmany
+            groups = _row_groups(fetch) if most_rows is None else iter([fetch(most_rows)])
             yield from (("rows", [[_sent(value) for value in row] for row in rows]) for rows in groups if rows)
     except StorageError as error:
         problem = parse_message(str(error.__cause__))
-        if any(texts) and problem.kind == "Parser":  # not of the statement, which ran
-            raise UsageError("cast each INTERVAL to VARCHAR, or write no comment after the semicolon") from error
         for name, value in question["params"].items():
             if problem.kind == "Conversion" and f"'{value}'" in problem.message:
                 raise UsageError(f"{name}={value}: {problem.message}") from error
@@ -408,11 +404,11 @@ def _without_intervals(kind: Any) -> str:
     )  # the tag is first
 
 
-def _row_groups(cursor: DuckDB) -> Iterator[list[Row]]:
+def _row_groups(fetch: Callable[[int], list[Row]]) -> Iterator[list[Row]]:
     """The rows of the answer in groups of bounded size, read as they are sent."""
     group: list[Row] = []
     size = 0
-    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+    while rows := fetch(ROWS_AT_ONCE):
         group += rows
         size += sum(len(value) for row in rows for value in row if isinstance(value, str | bytes | list | dict))
         if len(group) >= MESSAGE_ROWS or size >= MESSAGE_SIZE:

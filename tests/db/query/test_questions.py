@@ -75,8 +75,7 @@ def test_intervals_and_infinite_times_are_the_texts_of_duckdb(ask):
         (1, "2 days"),
         (3, "1 day"),
     ]
-    with pytest.raises(UsageError, match="cast each INTERVAL to VARCHAR"):
-        ask("SELECT INTERVAL 1 DAY; -- a day")
+    assert ask("SELECT INTERVAL 1 DAY; -- a day;")[1:] == [("1 day",)]
 
 
 def test_parameters_are_bound_and_never_pasted(ask):
@@ -306,6 +305,6 @@ def test_a_parquet_file_ends_at_the_time_limit(parquet_of):
 def test_wide_rows_are_sent_in_small_messages():
     with confined() as connection:
         wide = connection.execute("SELECT repeat('x', 50_000) FROM range(450)")
-        assert list(map(len, questions._row_groups(wide))) == [100, 100, 100, 100, 50]
+        assert list(map(len, questions._row_groups(wide.fetchmany))) == [100, 100, 100, 100, 50]
         narrow = connection.execute("SELECT range FROM range(10_050)")
-        assert list(map(len, questions._row_groups(narrow))) == [10_000, 50]
+        assert list(map(len, questions._row_groups(narrow.fetchmany))) == [10_000, 50]
