@@ -119,7 +119,7 @@ class OpenVino(Runtime):
 
         mode = super().mode(device, workload, options)
         if "quantization" in mode:
-            check_dot_products(device_name(device), mode["quantization"])
+            check_dot_products(device, mode["quantization"])
         if _is_npu(device) and mode["dynamic"] == "true":
             raise UnsupportedError("OpenVINO's NPU plugin requires fixed shapes: omit --dynamic")
         if mode["hint"] == THROUGHPUT and LOOPS & set(plugin_of(workload).axes(workload)):

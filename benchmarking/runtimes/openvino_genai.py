@@ -113,7 +113,7 @@ class OpenVinoGenai(GenerativeEngine):
         mode = super().mode(device, workload, options)
         if device_name(device).startswith(NPU) and common.KV_CACHE_TYPE.name in mode:
             raise UnsupportedError("--kv-cache-type: OpenVINO GenAI chooses the type itself on an NPU: omit the option")
-        if device_name(device) != CPU or leaves_activations(CPU):
+        if device_name(device) != CPU or leaves_activations(device):
             return mode
         return {**mode, common.ACTIVATIONS: "int8"}
 

@@ -6,6 +6,7 @@ The libraries are the installed ones. What they list of GPUs is made here; every
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,6 @@ from benchmarking.runtimes.support.engines.llama_cpp_python import (
     placement,
 )
 from benchmarking.runtimes.support.engines.weight_files import gguf_build
-from benchmarking.runtimes.support.openvino import compile as compiling
 from tests.helpers.engines import CPU, POINT, installed, opened
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -299,13 +299,13 @@ def test_the_pipelines_compiled_device_and_types_are_read_back(llama: Workload) 
 
 @pytest.mark.parametrize(("flags", "activations"), [(["avx2"], None), (["avx2", "avx512_vnni"], "int8")])
 def test_a_pipelines_activations_are_stated_where_it_quantizes_them(
-    flags: list[str], activations: str | None, llama: Workload, monkeypatch: pytest.MonkeyPatch
+    flags: list[str], activations: str | None, llama: Workload
 ) -> None:
-    monkeypatch.setattr(compiling, "host_facts", lambda: Readings(values={"cpu_capabilities": flags}))
+    cpu = replace(CPU, facts=Readings(values={"cpu_capabilities": flags}))
     plugin, engine = openvino_genai.PLUGIN, SimpleNamespace(SchedulerConfig=SimpleNamespace)
-    quantized = plugin.mode_at("int8", plugin.mode(CPU, llama, {}))
+    quantized = plugin.mode_at("int8", plugin.mode(cpu, llama, {}))
     assert quantized == {"quantization": "Q8_0", **({"activations": activations} if activations else {})}
-    assert "activations" not in plugin.mode_at("float16", plugin.mode(CPU, llama, {}))
+    assert "activations" not in plugin.mode_at("float16", plugin.mode(cpu, llama, {}))
     settings = EngineSettings(activations=activations)
     told = openvino_genai.pipeline_properties(engine, "CPU", settings, [POINT])
     assert told.get("DYNAMIC_QUANTIZATION_GROUP_SIZE") == (32 if activations else None)

@@ -29,8 +29,8 @@ from benchmarking.builds.store import BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.plugins import is_installed
-from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Scalar
+from benchmarking.core.plugins import is_installed, is_processor
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.cpu import native_precisions
 from benchmarking.devices.openvino import device_name, import_openvino, last_line, plain
 from benchmarking.devices.support.host import host_facts
@@ -284,16 +284,18 @@ def check_capabilities(core: Any, name: str, precision: Precision) -> None:
         )
 
 
-def leaves_activations(name: str) -> bool:
+def leaves_activations(device: Device) -> bool:
     """Whether the device is a CPU without 8-bit dot products: OpenVINO accepts and reports a group size there, but
-    computes with float32 activations."""
-    capabilities = host_facts().values.get("cpu_capabilities")
-    return kind_of(name) == "CPU" and bool(capabilities) and "int8" not in native_precisions(capabilities)
+    computes with float32 activations. A CPU's own facts tell, which may be those of another machine."""
+    facts = device.facts if is_processor(device.type) else host_facts()
+    capabilities = facts.values.get("cpu_capabilities")
+    is_cpu = kind_of(device_name(device)) == "CPU"
+    return is_cpu and bool(capabilities) and "int8" not in native_precisions(capabilities)
 
 
-def check_dot_products(name: str, method: Scalar | None) -> None:
+def check_dot_products(device: Device, method: Scalar | None) -> None:
     """Raise UnsupportedError for quantized activations on a device that leaves them alone."""
-    if method == "dynamic" and leaves_activations(name):
+    if method == "dynamic" and leaves_activations(device):
         raise UnsupportedError(
             "--quantization dynamic: this CPU has no 8-bit dot products (VNNI, AMX, dotprod), so OpenVINO would "
             "leave activations in float32: use --quantization weight-only"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -198,17 +199,21 @@ def test_activations_are_quantized_only_with_dynamic_quantization(core, product)
     )
 
 
+@pytest.mark.parametrize("selector", ["cpu", "openvino:CPU"])
 @pytest.mark.parametrize(("flags", "is_refused"), [(["avx2"], True), (["avx2", "avx512_vnni"], False), (None, False)])
-def test_quantized_activations_without_dot_products_of_8_bits_are_refused(monkeypatch, flags, is_refused):
-    values = {} if flags is None else {"cpu_capabilities": flags}
-    monkeypatch.setattr(compiling, "host_facts", lambda: Readings(values=values))
-    compiling.check_dot_products("CPU", "weight-only")
-    compiling.check_dot_products("GPU", "dynamic")
+def test_quantized_activations_without_dot_products_of_8_bits_are_refused(monkeypatch, selector, flags, is_refused):
+    """Device cpu has its own facts, also if this machine plans for another one."""
+    known, none = Readings(values={} if flags is None else {"cpu_capabilities": flags}), Readings()
+    is_own = selector == "cpu"
+    monkeypatch.setattr(compiling, "host_facts", lambda: none if is_own else known)
+    cpu = replace(cell(selector).device, facts=known if is_own else none)
+    compiling.check_dot_products(cpu, "weight-only")
+    compiling.check_dot_products(cell("openvino:GPU").device, "dynamic")
     if is_refused:
         with pytest.raises(UnsupportedError, match="this CPU has no 8-bit dot products"):
-            compiling.check_dot_products("CPU", "dynamic")
+            compiling.check_dot_products(cpu, "dynamic")
     else:
-        compiling.check_dot_products("CPU", "dynamic")
+        compiling.check_dot_products(cpu, "dynamic")
 
 
 def test_property_missing_on_read_back_is_refused():
