@@ -135,7 +135,8 @@ def differences(before: Readings, after: Readings, elapsed_s: float) -> Readings
 
 def _clocks() -> dict[str, Json]:
     """Seconds by the system clock, which may be set; of running; and since boot, which alone count while the machine is
-    suspended. Where the last is missing (not on Linux), that looks like a step of the system clock."""
+    suspended. Where the last is missing, that looks like a step of the system clock (macOS), or like nothing (Windows,
+    where running goes on)."""
     found: dict[str, Json] = {"wall_s": time.time(), "running_s": time.monotonic()}
     if sys.platform == "linux":
         found["boot_s"] = time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -339,7 +339,11 @@ def _earlier_places(
 
     tail, database = _tail(warehouse, file), Path(warehouse.path).absolute()
     found: set[str | None] = {file.source} - {STDIN}
-    others = grouped((str(row["source"]), (row["run_id"], row["ingested_at"])) for row in rows if tail is not None)
+    others = grouped(
+        (str(row["source"]), (row["run_id"], row["ingested_at"]))
+        for row in rows
+        if tail is not None and row["source_sha256"] != file.source_sha256
+    )
     for source, runs in others.items():
         if source in found or not source.endswith(f"{os.sep}{tail}"):
             continue

@@ -283,6 +283,8 @@ def test_an_edited_file_of_a_copied_or_moved_project_is_the_earlier_one_or_named
         folder = shutil.copytree(original, tmp_path / name)
         if name == "moved":
             shutil.rmtree(original)
+        assert run(folder / "w.duckdb", folder / "report.json", "--replace", "--dry-run") == 0
+        assert "from a folder that is gone" not in capsys.readouterr().err, "the same content is replaced"
         shutil.copy(IMPORTS / "llama_bench/33_columns.json", folder / "report.json")
         capsys.readouterr()
         assert run(folder / "w.duckdb", folder / "report.json", "--dry-run") == 0
