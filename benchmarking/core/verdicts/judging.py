@@ -78,7 +78,7 @@ from benchmarking.core.verdicts.launches import (
     rounds_words,
     why_not_proven,
 )
-from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement, Scope, change_word
+from benchmarking.core.verdicts.words import MIN_CHANGE, NEARLY_NONE, Judgement, Scope, change_word
 
 MIN_SESSIONS = 5
 """With 4 differences, the interval is about ten times as wide as the scatter; with fewer it is useless."""
@@ -328,15 +328,23 @@ class Pair:
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
     """Judge all pairs as one comparison, with the false discovery rate controlled over all of them."""
+    fallen = [_falls_to_0(pair, metric) for pair in pairs]
+    pairs = [
+        replace(pair, rounds=tuple((one, NEARLY_NONE * min(pair.rounds)[0]) for one, _ in pair.rounds))
+        if falls
+        else pair
+        for pair, falls in zip(pairs, fallen, strict=True)
+    ]
     estimates = [_estimate(pair, metric) for pair in pairs]
     p_values = [one.p_value for one, _, _ in estimates if one.p_value is not None]
     q_values = iter(false_discovery_rates(p_values))
     judged = []
-    for (one, error, degrees), pair in zip(estimates, pairs, strict=True):
+    for (one, error, degrees), pair, falls in zip(estimates, pairs, fallen, strict=True):
         if one.p_value is not None:
             detectable = math.expm1(_detectable(pair, error, degrees, len(p_values)))
             one = replace(one, q_value=next(q_values), detectable=detectable if math.isfinite(detectable) else None)
             one = _with_verdict(one, pair, metric, error, len(p_values))
+            one = replace(one, after=0.0, change=-1.0, low=-1.0, high=-1.0) if falls else one
         judged.append(one)
     return tuple(judged)
 
@@ -401,6 +409,12 @@ def _estimate(pair: Pair, metric: Metric) -> tuple[Judgement, float, float]:
         scope=scope,
     )
     return estimate, error, degrees
+
+
+def _falls_to_0(pair: Pair, metric: Metric) -> bool:
+    """Whether a rate of which more is better is 0 in all rounds of the second side, and above 0 in the first."""
+    falls = len(pair.rounds) >= MIN_ROUNDS and all(after == 0 < before for before, after in pair.rounds)
+    return falls and metric.better == "higher"
 
 
 def _detectable(pair: Pair, error: float, degrees: float, judged: int) -> float:

@@ -37,6 +37,8 @@ from benchmarking.core.text import counted
 SIMULATED = "simulated: the numbers come from a script or an emulator, not from a device"
 MIN_CHANGE = 0.02
 """Smaller changes are never reported; an interval inside it means equivalent."""
+NEARLY_NONE = 0.01
+"""What a rate of 0 counts as, as a share of the least other one: values are compared by their logarithms."""
 Word = Literal["faster", "slower", "better", "worse", "more", "less", "equivalent", "not judged", "trend"]
 CHANGED: tuple[Word, ...] = ("slower", "faster", "worse", "better", "more", "less")
 """The verdicts that are a change."""

@@ -426,9 +426,7 @@ def _pair(
         sessions.append(
             tuple(
                 Session(
-                    value=session_mean(
-                        [member.value for member in members if member.value is not None and member.value > 0]
-                    ),
+                    value=session_mean([member.value for member in members if member.value is not None]),
                     launches=tuple(
                         value for member in members for value in details.values.get(member.result_id, {}).values()
                     ),

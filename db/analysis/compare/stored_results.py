@@ -462,8 +462,9 @@ def _add_values(
 
 
 def session_mean(values: Sequence[float]) -> float:
-    """The geometric mean; 0 without values. Most sessions measure a point once, which needs no mean."""
-    if not values:
+    """The geometric mean; 0 without values, or with one that is not above 0. Most sessions measure a point once, which
+    needs no mean."""
+    if not values or min(values) <= 0:
         return 0.0
     return values[0] if len(values) == 1 else geometric_mean(values)
 

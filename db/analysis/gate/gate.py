@@ -35,9 +35,8 @@ from typing import Literal
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.text import counted, grouped, number
-from benchmarking.core.verdicts.words import MIN_CHANGE
+from benchmarking.core.verdicts.words import MIN_CHANGE, NEARLY_NONE
 from db.analysis.gate.nights import TOGETHER, Night, Outlook, Series, outlooks
-from db.analysis.history.detector import NEARLY_NONE
 
 DETECTOR = "prediction-interval"
 DETECTOR_VERSION = "6"

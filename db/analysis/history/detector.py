@@ -43,7 +43,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.sample_statistics import neighbour_inflation
 from benchmarking.core.student_t import cumulative
-from benchmarking.core.verdicts.words import MIN_CHANGE
+from benchmarking.core.verdicts.words import MIN_CHANGE, NEARLY_NONE
 from db.analysis.history.sittings import p_between, sittings
 
 if TYPE_CHECKING:
@@ -155,8 +155,6 @@ SD_OF_RESIDUALS = 1.815
 """Standard deviation over the median absolute residual from a rolling median of 7, for normal values: by simulation, to
 three digits. (1.4826 would be for residuals from a fixed median; here every seventh residual is 0.)"""
 LEAST_FOR_CORRELATION = 10
-NEARLY_NONE = 0.01
-"""What a rate of 0 counts as, as a share of the least other one: levels are compared by their logarithms."""
 PARAMETERS_OF_A_RAMP = 4
 """Two levels, the first run and the last. Each step has its place and its level."""
 MOST_ENDS = 40

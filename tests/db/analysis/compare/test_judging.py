@@ -106,6 +106,18 @@ def test_a_detectable_change_is_found_four_times_in_five(rounds, looks, points, 
     assert 0.66 <= sum(judged(named).verdict == "slower" for _ in range(tries)) / tries <= 0.92
 
 
+def test_a_rate_that_falls_to_0_in_all_rounds_is_slower_and_one_zero_is_no_ratio():
+    rate = JUDGED["throughput_samples_per_sec"]
+    fallen = alone(rate, rounds=tuple((50.0 + place / 10, 0.0) for place in range(8)))
+    assert (fallen.verdict, fallen.is_worse, fallen.after, fallen.change) == ("slower", True, 0.0, -1.0)
+    assert (fallen.low, fallen.high) == (-1.0, -1.0)
+    few = alone(rate, rounds=((50.0, 0.0), (70.0, 0.0), (20.0, 0.0)))
+    assert (few.verdict, few.change) == ("not judged", -1.0)
+    for rounds in (((50.0, 0.0), *((50.0, 49.0),) * 7), ((0.0, 50.0),) * 8):
+        assert "a value is not positive" in alone(rate, rounds=rounds).reason
+    assert "a value is not positive" in alone(LATENCY, rounds=((50.0, 0.0),) * 8).reason
+
+
 def test_without_variation_the_least_change_that_is_judged_is_detectable():
     assert in_turns(STEADY, STEADY).detectable == pytest.approx(0.5), "three rounds"
     assert in_turns(STEADY * 3, STEADY * 3).detectable == pytest.approx(0.02)
