@@ -103,15 +103,28 @@ WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = 
 ORDER BY result_id, launch
 """
 RATES = """
-SELECT result_id, launch, r.{column} / mean / median(1 / mean) OVER (PARTITION BY result_id) AS value
+WITH walls AS (
+    SELECT result_id, TRY_CAST(fact->>'$.launch' AS INTEGER) AS launch,
+        TRY_CAST(fact->>'$.requests_wall_ms' AS DOUBLE) AS wall_ms
+    FROM (
+        SELECT result_id, unnest(TRY_CAST(extra->'$.launches' AS JSON[])) AS fact
+        FROM benchmark_results
+        WHERE result_id IN (SELECT unnest($results)) AND concurrency > 1
+    )
+    WHERE wall_ms > 0
+)
+SELECT result_id, launch, coalesce(sample_count / wall_ms, concurrency / mean) AS rate,
+    r.{column} * rate / median(rate) OVER (PARTITION BY result_id) AS value
 FROM raw_benchmark_data
 JOIN benchmark_results r USING (result_id)
+LEFT JOIN walls USING (result_id, launch)
 WHERE result_id IN (SELECT unnest($results)) AND phase = 'measure' AND metric = $metric AND mean > 0
     AND r.{column} IS NOT NULL AND result_id NOT IN (SELECT result_id FROM requests)
 ORDER BY result_id, launch
 """
 """The rate of a launch, scaled so that the median over launches is the rate of the result; this way the work of a call
-need not be known. Requests of a load test overlap, so its launches have their own rates (`LOAD_RATES`)."""
+need not be known. With requests in flight it is that of completed requests, since a place may be empty at the ends.
+Requests of a load test overlap too, and its launches have their own rates (`LOAD_RATES`)."""
 READINGS = """
 SELECT result_id, launch, value
 FROM (

@@ -78,6 +78,22 @@ UPDATE raw_benchmark_data SET
 """
 
 
+def test_the_rate_with_requests_in_flight_is_that_of_completed_requests(warehouse, make_run):
+    """Five requests of 10 ms, two at a time: 30 ms if a place is empty at the end, 25 ms if none is."""
+    run = make_run(batch_sizes=(4,), sequence_lengths=(32,), launches=3, iterations=5)
+    (one,) = run.results
+    samples = tuple(replace(each, values=(10.0,) * 5) for each in one.samples)
+    facts = [{"launch": launch, "requests_wall_ms": wall} for launch, wall in enumerate((30.0, 25.0))]
+    metrics = {**one.metrics, "throughput_samples_per_sec": 800.0}
+    one = replace(
+        one, point=replace(one.point, concurrency=2), samples=samples, extra={"launches": facts}, metrics=metrics
+    )
+    warehouse.ingest(replace(run, results=(one,)))
+    (found,) = launch_values(warehouse, [one.result_id], JUDGED["throughput_samples_per_sec"]).values()
+    # Launch 2 does not state its time: two requests in 10 ms.
+    assert found == pytest.approx({0: 800 * 25 / 30, 1: 800.0, 2: 800.0})
+
+
 def test_the_rate_of_a_load_is_not_derived_from_request_times(warehouse):
     load = make_load(metrics={"throughput_samples_per_sec": 5.0})
     warehouse.ingest(load)
