@@ -103,8 +103,9 @@ def benchmark_model(
         raise UsageError("inputs and name apply to torch modules only: remove them for a model id")
     if is_named and sequence is not None:
         raise UsageError("sequence applies to torch modules and scripts only: remove it for a model id")
-    if not is_named and not hasattr(model, "forward"):
-        raise UsageError(f"expected a model id or a torch module: found {type(model).__name__}")
+    if not is_named and (isinstance(model, type) or not hasattr(model, "forward")):
+        found = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise UsageError(f"expected a model id or a torch module: found {found}")
     if name is not None and not isinstance(name, str):
         raise UsageError(f"name: expected text, found {name!r}")
     if not is_named and inputs is None:

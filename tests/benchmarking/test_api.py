@@ -57,6 +57,7 @@ def test_a_model_id_is_measured_in_fresh_processes(monkeypatch):
     [
         (("tiny-bert", torch.zeros(1)), {}, "inputs and name apply to torch modules only"),
         ((5,), {}, "expected a model id or a torch module: found int"),
+        ((torch.nn.Linear, torch.zeros(1)), {}, "expected a model id or a torch module: found the class Linear"),
         ((torch.nn.Linear(1, 1), torch.zeros(1)), {"name": 5}, "name: expected text, found 5"),
         (
             ("tiny-bert",),
