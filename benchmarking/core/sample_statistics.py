@@ -542,7 +542,8 @@ def between_repetitions_interval(repetitions: Sequence[Sequence[float]], share: 
         len(repetitions),
     )
     at, n = np.quantile(ordered, share), len(ordered)
-    above = [float((np.asarray(one) > at).mean()) for one in repetitions]
+    # Of equal values half are above: else repetitions that differ in nothing but how many reach the largest look alike.
+    above = [float((np.asarray(one) > at).mean() + (np.asarray(one) >= at).mean()) / 2 for one in repetitions]
     variance = max(float(np.var(above, ddof=1)) / count, share * (1 - share) / n)  # equal shares are chance
     reach = t_quantile(0.975, count - 1) * math.sqrt(variance) / (share * (1 - share))  # of the logit
     low, high = (1 / (1 + math.exp(-(math.log(share / (1 - share)) + end))) for end in (-reach, reach))

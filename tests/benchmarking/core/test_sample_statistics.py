@@ -8,6 +8,7 @@ from benchmarking.core import sample_statistics
 from benchmarking.core.sample_statistics import (
     autocorrelation_time,
     between_launches_interval,
+    between_repetitions_interval,
     binomial_tail,
     clock_step,
     describe,
@@ -183,6 +184,12 @@ def test_interval_between_launches_by_hand():
 
 def test_equal_launches_have_an_interval_without_width():
     assert between_launches_interval([4.0, 4.0, 4.0]) == (pytest.approx(4.0), pytest.approx(4.0))
+
+
+def test_the_interval_of_a_percentile_of_equal_values_covers_that_repetitions_differ():
+    alike, other = [1.0] * 50, [9.0] * 50
+    assert between_repetitions_interval([alike, alike, alike], 0.9) == (1.0, 1.0)
+    assert between_repetitions_interval([alike, alike, other], 0.9) is None
 
 
 def test_drift_compares_the_medians_and_the_ranks_of_the_thirds():
