@@ -388,7 +388,7 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
     natives = [entry.section("native").section("config") for entry in stack]
     is_own = len(natives) == 1 and all(name in natives[0] for name in OF_OUR_ENGINE)
     of_load = load.section("native").section("config") if is_own else Fields(file, {})
-    result = _of_report(top, settings, of_load.integer("iterations"))
+    result = _of_report(top, settings, of_load.count("iterations"))
     # The accelerators of all engines, by model name.
     accelerators = [entry.section("accelerator") for entry in engines]
     accelerator = _joined(entry.text("model") for entry in accelerators)

@@ -41,7 +41,7 @@ DIFFUSION = ("text-to-image", "image-to-image", "inpainting", "stable-diffusion"
 DIFFUSION_STEPS = 30
 WITHOUT_TOKENS = ("vision", "speech", "diffusion")
 NO_SETTING = (
-    *("_target_", "library", "processor", "gpus", "devices", "environment", "volumes", "shm_size"),
+    *("_target_", "library", "processor", "hub_kwargs", "gpus", "devices", "environment", "volumes", "shm_size"),
     *("export", "delete_cache", "low_cpu_mem_usage", "disable_grad", "use_inference_session"),
     *(
         "initial_isolation_check",
@@ -53,8 +53,13 @@ NO_SETTING = (
     *(*PARALLELISM, *GPU_COUNTS),
 )
 """Fields of backends and calls that do not distinguish series, or by other names."""
-STANDARD = {"eval_mode": ("True", "true"), "serving_mode": ("offline",), "num_beams": ("1",)}
+STANDARD = {"eval_mode": ("True", "true"), "serving_mode": ("offline",)}
 """The tool's default of a setting, which its files state."""
+STANDARD_OF_CALLS = {
+    **dict.fromkeys(("num_beams", "num_return_sequences", "num_images_per_prompt"), ("1",)),
+    "use_cache": ("True", "true"),
+}
+"""Its defaults of arguments of calls: only its launcher `inline` writes them."""
 LEAST_BYTES = 100_000_000
 """`gpu_vram_mb` is in bytes in some versions: no GPU has fewer bytes than this, or as many MB."""
 FLOAT32_BEFORE = 5
@@ -130,7 +135,7 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
     if task in DIFFUSION:
         axes["steps"] = called.count("num_inference_steps") or DIFFUSION_STEPS
     for passed in (scenario.section("forward_kwargs"), generate, called):
-        setup["runtime_mode"] |= passed.other_settings(NO_SETTING, STANDARD)
+        setup["runtime_mode"] |= passed.other_settings(NO_SETTING, STANDARD_OF_CALLS)
     has_tokens = setup["family"] not in WITHOUT_TOKENS and task not in DIFFUSION
     point = Point(
         batch_size=batch_size,

@@ -89,13 +89,14 @@ NOTHING = ("False", "", "{}", "[]", "None")
 """Values, as text, by which a field states no setting."""
 OF_ONE_RUN = re.compile(
     r"(?<![^\W_])(?:(?:path|dir|folder|file|host|port|url|address|endpoint|log|trace)s?|directory|hostname|addr|password|"
-    r"secret|seed|uuid|verbose|verbosity|logging|progress|tqdm|timeout|revision|remote_code|rank)(?![^\W_])|"
+    r"secret|seed|uuid|verbose|verbosity|logging|progress|tqdm|timeout|revision|remote_code|(?<!lora_)rank)(?![^\W_])|"
     r"(?:^|_)token$|(?:^|api_|access_)keys?$",
     re.IGNORECASE,
 )
 """Names of fields that hold a place, a secret, or what a single run is given and puts out: no settings."""
-PLACE = re.compile(r"(?:^|(?<=[:=]))(?:~?/|[a-z]:[\\/])(?!/).*[\\/](?=[^\\/]+$)", re.IGNORECASE | re.DOTALL)
-"""The folder of a file, which is of one machine, in front of its name: no relative path, no address."""
+PLACE = re.compile(r"\A((?:[^\\/]*[:=])?)(?:~?/|[a-z]:[\\/])(?!/).*[\\/](?=[^\\/]+$)", re.IGNORECASE | re.DOTALL)
+"""The folder of a file, which is of one machine, in front of its name: no relative path, no address. What is before it
+is the group."""
 
 
 def _of_any_machine(value: Any) -> Any:
@@ -105,7 +106,7 @@ def _of_any_machine(value: Any) -> Any:
         return {name: _of_any_machine(one) for name, one in value.items() if not OF_ONE_RUN.search(str(name))}
     if isinstance(value, list):
         return [_of_any_machine(one) for one in value]
-    return PLACE.sub("", value) if isinstance(value, str) else value
+    return PLACE.sub(r"\1", value) if isinstance(value, str) else value
 
 
 class Fields:

@@ -303,7 +303,7 @@ def of_ramp(ramp: str | None) -> tuple[Doubt, ...]:
     return () if ramp is None else (doubt("varying_rate", arrivals=ramp),)
 
 
-RISES = re.compile(r"(?:^|_)(?:ramp|rampup|startup|adaptive|rate_series|phases)(?:_|$)")
+RISES = re.compile(r"^(?!warmup_)(?:.*_)?(?:ramp|rampup|startup|adaptive|rate_series|phases)(?:_|$)")
 
 
 def rising(settings: Mapping[str, Scalar]) -> tuple[Doubt, ...]:

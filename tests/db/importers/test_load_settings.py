@@ -213,6 +213,12 @@ def test_loops_and_limits_that_a_file_does_not_state_are_not_stated(tmp_path):
         (None, {"request_rate": 4.0, "request_rate_mode": "poisson", "benchmark_duration": 9}, {}, False),
         (
             None,
+            {"request_rate": 4.0, "warmup_request_rate_ramp_duration": 30},
+            {"warmup_request_rate_ramp_duration": 30},
+            False,
+        ),
+        (
+            None,
             {"request_rate": 4.0, "request_rate_ramp_duration": 30},
             {"request_rate_ramp_duration": 30},
             True,

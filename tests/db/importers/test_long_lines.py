@@ -10,7 +10,7 @@ import pytest
 
 from db.importers import llama_bench, vllm_printed
 from db.importers.support.files import find_documents, read_file
-from db.importers.support.reading import csv_rows, shortened
+from db.importers.support.reading import Fields, csv_rows, shortened
 
 SEARCHED = {
     "vllm_printed": ("TITLE", "END", "SECTION", "LABELLED", "FIRST", "STATISTIC", "NAMED", "COMMAND", "RISING"),
@@ -74,6 +74,14 @@ def test_joined_documents_take_a_time_in_proportion_to_their_number(joined: str)
     start_s = time.process_time()
     assert len(find_documents(joined * 30_000).values) >= 1
     assert time.process_time() - start_s < 8
+
+
+def test_the_folder_in_a_setting_is_found_in_a_time_in_proportion_to_its_length(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    fields = Fields(read_file(tmp_path / "a.json"), {"given": ":/" * 30_000 + "/", "of": "config:/home/me/c.json"})
+    start_s = time.process_time()
+    assert fields.other_settings()["of"] == "config:c.json"
+    assert time.process_time() - start_s < 1
 
 
 def test_quotes_of_an_insert_take_a_time_in_proportion_to_their_number() -> None:

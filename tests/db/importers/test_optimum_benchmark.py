@@ -230,9 +230,13 @@ def test_precision_comes_from_the_configuration(alone, fields, precision):
          {"speculate": 3}),
         ({"name": "of_next_year", "seed": 1, "hub_token": "x", "a_new_setting": 2}, {}, {"a_new_setting": 2}),
         ({"inter_op_num_threads": 16, "eval_mode": False}, {}, {"inter_op_num_threads": 16, "eval_mode": False}),
-        ({}, {"generate_kwargs": {"num_beams": 4, "max_new_tokens": 8}, "forward_kwargs": {"use_cache": False}},
-         {"num_beams": 4}),
-        ({}, {"generate_kwargs": {"num_beams": 1}, "call_kwargs": {"guidance_scale": 7.5}}, {"guidance_scale": 7.5}),
+        ({"hub_kwargs": {"revision": "main", "force_download": False}}, {}, {}),
+        ({"name": "vllm", "engine_args": {"max_lora_rank": 64, "rank": 1}}, {},
+         {"engine_args": '{"max_lora_rank": 64}'}),
+        ({}, {"generate_kwargs": {"num_beams": 4, "max_new_tokens": 8, "use_cache": False}},
+         {"num_beams": 4, "use_cache": False}),
+        ({}, {"generate_kwargs": {"num_beams": 1, "num_return_sequences": 1, "do_sample": False, "use_cache": True},
+              "call_kwargs": {"guidance_scale": 7.5, "num_images_per_prompt": 1}}, {"guidance_scale": 7.5}),
     ],
 )  # fmt: skip
 def test_every_setting_of_backend_and_calls_is_part_of_the_series(alone, backend, scenario, mode):
