@@ -31,6 +31,7 @@ from db.connection import check_database_file
 if TYPE_CHECKING:
     from anyio import AsyncFile
     from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.tools import Tool
     from mcp.shared.message import SessionMessage
     from mcp.types import JSONRPCError
 
@@ -93,22 +94,13 @@ def main(argv: Sequence[str]) -> int:
 def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[Any]:
     """The server with its tools, not running yet."""
     from mcp.server.mcpserver.exceptions import ToolError
-    from mcp.server.mcpserver.tools import Tool
-    from mcp.types import ToolAnnotations
 
     from benchmarking import __version__
 
     tools: list[Tool] = []
-    hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
     def read_tool(function: Callable[..., dict[str, Any]]) -> None:
-        """Offer it, with its arguments and no others: the SDK would ignore those, and with them a misspelt limit."""
-        tool = Tool.from_function(function, annotations=hints)
-        accepted = tool.fn_metadata.arg_model
-        accepted.model_config["extra"] = "forbid"
-        accepted.model_rebuild(force=True)
-        tool.parameters = accepted.model_json_schema(by_alias=True)
-        tools.append(tool)
+        tools.append(_tool_of(function))
 
     database_flags = (f"--db-path={database}", f"--lock-timeout={lock_timeout_s}")
 
@@ -181,6 +173,20 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
     return _answering_faulty_requests()(
         "benchhouse", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools
     )
+
+
+def _tool_of(function: Callable[..., dict[str, Any]]) -> Tool:
+    """A tool that only reads, with the function's arguments and no others: the SDK would ignore those, and with them a
+    misspelt limit."""
+    from mcp.server.mcpserver.tools import Tool
+    from mcp.types import ToolAnnotations
+
+    tool = Tool.from_function(function, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+    accepted = tool.fn_metadata.arg_model
+    accepted.model_config["extra"] = "forbid"
+    accepted.model_rebuild(force=True)
+    tool.parameters = accepted.model_json_schema(by_alias=True)
+    return tool
 
 
 def _answering_faulty_requests() -> type[MCPServer[Any]]:
