@@ -62,8 +62,6 @@ OWN_NAMES = {
     "run_records.py": {"table": "of TABLES"},
     "query/questions.py": {
         "kind": "DuckDB's name for the kind of a statement, in a message",
-        "', '.join(kept)": "places of columns, with types of DuckDB's whose names are `quoted`",
-        "sql.rstrip().rstrip(';')": "the user's own statement, asked on a confined connection",
     },
     "upkeep/merging.py": {
         **dict.fromkeys(("table", "key", "raw_key", "self._new(table)"), "of CONTENTS"),

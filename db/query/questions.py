@@ -368,11 +368,14 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
                 return
             if not columns:
                 return
-            fetch, texts = cursor.fetchmany, [_without_intervals(kind) for _, kind, *_ in columns]
-            if any(texts):
+            texts = [_without_intervals(kind) for _, kind, *_ in columns]
+            if any(texts):  # at once, since a relation of DuckDB 2 keeps no result between calls
                 kept = [f"#{place}{text and f'::{text}'}" for place, text in enumerate(texts, 1)]
-                fetch = cursor.sql(sql, params=question["params"] or None).project(", ".join(kept)).fetchmany
-            groups = _row_groups(fetch) if most_rows is None else iter([fetch(most_rows)])
+                with warehouse.cursor() as another:  # this one still has the statement's own answer
+                    answer = another.sql(sql, params=question["params"] or None).project(", ".join(kept))
+                    groups = iter([(answer if most_rows is None else answer.limit(most_rows)).fetchall()])
+            else:
+                groups = _row_groups(cursor.fetchmany) if most_rows is None else iter([cursor.fetchmany(most_rows)])
             yield from (("rows", [[_sent(value) for value in row] for row in rows]) for rows in groups if rows)
     except StorageError as error:
         problem = parse_message(str(error.__cause__))
@@ -387,7 +390,7 @@ def _without_intervals(kind: Any) -> str:
     days for one."""
     if kind.id == "interval":
         return "VARCHAR"
-    if kind.id not in ("struct", "list", "array", "map", "union"):
+    if kind.id not in ("struct", "tuple", "list", "array", "map", "union"):  # the second of row() in DuckDB 2
         return ""
     parts = [(name, inner, "" if name == "size" else _without_intervals(inner)) for name, inner in kind.children]
     if not any(text for _, _, text in parts):

@@ -164,7 +164,7 @@ def test_builds_are_selected_by_their_properties(arguments, gone):
         (["--older-than", "soon"], "takes a number from 0"),
         (["--older-than", "-1"], "takes a number from 0"),
         (["zzzz"], "no build has a digest that begins with 'zzzz'"),
-        ([""], "no build has a digest that begins with ''"),
+        ([""], "argument DIGEST: takes DIGEST: got ''"),
     ],
 )
 def test_unknown_names_delete_nothing(capsys, arguments, words):

@@ -89,8 +89,10 @@ def saving(arguments: argparse.Namespace) -> tuple[Path | None, Ingest | None]:
     Raises StorageError for a place that cannot be written to, before anything is measured."""
     if not arguments.save:
         return None, None
-    spool.prepare(folder := Path(arguments.output_dir))
-    return folder, database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+    check_folder(folder := Path(arguments.output_dir))
+    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+    spool.prepare(folder)  # once the database is known to be one
+    return folder, ingest
 
 
 def check_saving(arguments: argparse.Namespace) -> None:

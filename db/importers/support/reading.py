@@ -94,7 +94,9 @@ OF_ONE_RUN = re.compile(
     re.IGNORECASE,
 )
 """Names of fields that hold a place, a secret, or what a single run is given and puts out: no settings."""
-PLACE = re.compile(r"\A((?:[^\\/]*[:=])?)(?:~?/|[a-z]:[\\/])(?!/).*[\\/](?=[^\\/]+$)", re.IGNORECASE | re.DOTALL)
+PLACE = re.compile(
+    r"\A((?:[^\\/]*=|[^\\/]{2,}:)?)(?:~?/|[a-z]:[\\/])(?!/).*[\\/](?=[^\\/]+$)", re.IGNORECASE | re.DOTALL
+)
 """The folder of a file, which is of one machine, in front of its name: no relative path, no address. What is before it
 is the group."""
 
