@@ -558,6 +558,17 @@ class DuckDbMessage:
     """Position in the statement, in bytes of UTF-8 from 0."""
 
 
+def without_end(sql: str) -> str:
+    """A statement without the semicolon at its end and the comments after it: DuckDB 2 puts the text of a relation into
+    another statement."""
+    import duckdb
+
+    text, quoted_kinds = sql.encode(), (duckdb.token_type.comment, duckdb.token_type.string_const)
+    tokens = [place for place, kind in duckdb.tokenize(sql) if kind not in quoted_kinds]
+    ends = [place for place in tokens if text[place : place + 1] == b";"]
+    return text[: ends[-1]].decode() if ends else sql
+
+
 def parse_message(text: str) -> DuckDbMessage:
     """Parse an error's text: the kind, and on a connection with `errors_as_json`, JSON after it."""
     try:

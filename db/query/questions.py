@@ -344,7 +344,7 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    from db.connection import parse_message
+    from db.connection import parse_message, without_end
 
     sql, most_rows = question["sql"], question["most_rows"]
     try:
@@ -372,7 +372,7 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
             if any(texts):  # at once, since a relation of DuckDB 2 keeps no result between calls
                 kept = [f"#{place}{text and f'::{text}'}" for place, text in enumerate(texts, 1)]
                 with warehouse.cursor() as another:  # this one still has the statement's own answer
-                    answer = another.sql(sql, params=question["params"] or None).project(", ".join(kept))
+                    answer = another.sql(without_end(sql), params=question["params"] or None).project(", ".join(kept))
                     groups = iter([(answer if most_rows is None else answer.limit(most_rows)).fetchall()])
             else:
                 groups = _row_groups(cursor.fetchmany) if most_rows is None else iter([cursor.fetchmany(most_rows)])
