@@ -390,7 +390,7 @@ def _without_intervals(kind: Any) -> str:
     days for one."""
     if kind.id == "interval":
         return "VARCHAR"
-    if kind.id not in ("struct", "tuple", "list", "array", "map", "union"):  # the second of row() in DuckDB 2
+    if kind.id not in ("struct", "tuple", "list", "array", "map", "union"):  # tuples are those of row() in DuckDB 2
         return ""
     parts = [(name, inner, "" if name == "size" else _without_intervals(inner)) for name, inner in kind.children]
     if not any(text for _, _, text in parts):
@@ -402,9 +402,9 @@ def _without_intervals(kind: Any) -> str:
         return f"MAP({', '.join(inner)})"
     names = [quoted(name or f"v{place}") for place, (name, _, _) in enumerate(parts, 1)]  # those of row() have none
     fields = [f"{name} {text}" for name, text in zip(names, inner, strict=True)]
-    return (
-        f"UNION({', '.join(fields[1:])})" if kind.id == "union" else f"STRUCT({', '.join(fields)})"
-    )  # the tag is first
+    if kind.id == "union":
+        return f"UNION({', '.join(fields[1:])})"  # without its tag
+    return f"STRUCT({', '.join(fields)})"
 
 
 def _row_groups(fetch: Callable[[int], list[Row]]) -> Iterator[list[Row]]:
