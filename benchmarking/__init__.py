@@ -8,11 +8,11 @@ if TYPE_CHECKING:
 
     from benchmarking.api import benchmark_model, benchmark_script, measure_file
     from benchmarking.benches import BenchmarkConfig, CustomMetric, ModelBenchmark, create_config_variants
+    from benchmarking.benches.model_benchmark import TimingResult
     from benchmarking.benches.runner import BenchmarkRunner
     from benchmarking.commands.ml_runtime_profiler import MLRuntimeProfiler
     from benchmarking.measure.memory import flush_memory
     from benchmarking.measure.monitor import CPUMonitor, DeviceMonitor, GPUMonitor
-    from benchmarking.measure.timing import TimingResult
 
 __version__ = "0.2.0"
 __all__ = [
@@ -40,7 +40,7 @@ HOMES = {
         "benchmarking.benches.runner": "BenchmarkRunner",
         "benchmarking.measure.monitor": "CPUMonitor DeviceMonitor GPUMonitor",
         "benchmarking.commands.ml_runtime_profiler": "MLRuntimeProfiler",
-        "benchmarking.measure.timing": "TimingResult",
+        "benchmarking.benches.model_benchmark": "TimingResult",
         "benchmarking.api": "benchmark_model benchmark_script measure_file",
         "benchmarking.measure.memory": "flush_memory",
     }.items()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.benches import model_benchmark
-from benchmarking.benches.model_benchmark import ModelBenchmark
+from benchmarking.benches.model_benchmark import ModelBenchmark, TimingResult
 from benchmarking.benches.runner import BenchmarkRunner
 from benchmarking.core.command_line import choice
 from benchmarking.core.metrics import BYTES_PER_MIB
@@ -23,7 +23,6 @@ from benchmarking.core.scenario_file import NO_GPU, gpu_summary
 from benchmarking.measure.memory import flush_memory
 from benchmarking.measure.monitor import INTERVAL_S, USED, UTILIZATION, DeviceMonitor, MonitorError
 from benchmarking.measure.monitor import GPUMonitor as Monitor
-from benchmarking.measure.timing import TimingResult
 
 __all__ = [
     "BenchmarkConfig",

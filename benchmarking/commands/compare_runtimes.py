@@ -25,7 +25,7 @@ from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
-from benchmarking.sweep.plan.request import ALL, default_sizes, plan_runtimes
+from benchmarking.sweep.plan.request import ALL, default_sizes, plan_runtimes, requests_of
 from benchmarking.sweep.run import command_session, spool
 
 NAME = "compare_onnx"
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         arguments.launches = ROUNDS_TO_PROVE
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
-    request = flags.request(arguments, arguments.model_id, (NAME, *argv))
+    (request,) = requests_of(arguments, arguments.model_id, (NAME, *argv))
     if is_theirs:
         request = replace(request, **default_sizes(request, SIZES, words))
     runtimes = arguments.runtimes or _compared()

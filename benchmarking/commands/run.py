@@ -25,7 +25,7 @@ from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import ALL, default_sizes, plan_cell, plan_runtimes, workload_of
+from benchmarking.sweep.plan.request import ALL, default_sizes, plan_cell, plan_runtimes, requests_of, workload_of
 from benchmarking.sweep.run import command_session
 from benchmarking.sweep.run.command_session import database, show_runtimes
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
@@ -89,7 +89,7 @@ def run(
             return _calibrate(arguments, argv, show)
         if arguments.model_id is None:
             raise UsageError("MODEL is missing: name a model on the hub, a folder, or a model from --list-models")
-        for key, values in default_sizes(flags.requests(arguments, arguments.model_id, ())[0], sizes, argv).items():
+        for key, values in default_sizes(requests_of(arguments, arguments.model_id, ())[0], sizes, argv).items():
             setattr(arguments, key, values)
             argv = [f"--{key.replace('_', '-')}", ",".join(map(str, values)), *argv]
         if arguments.turn is not None and not arguments.dry_run:
@@ -137,7 +137,7 @@ def _plans(
     arguments: argparse.Namespace, argv: Sequence[str], show: command_session.Show, machine: Machine
 ) -> tuple[Sequence[CellPlan], command_session.Show]:
     """The plans, and how their runs are shown."""
-    requests = flags.requests(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
+    requests = requests_of(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
     session_id, workload = uuid7(), workload_of(requests[0])
     if not _names_several(arguments.runtimes or ()):
         (runtime,) = arguments.runtimes or (None,)

@@ -106,6 +106,12 @@ BYTES_PER_KIB = 1024
 BYTES_PER_MIB = 1024**2
 BYTES_PER_GIB = 1024**3
 
+LATENCY_WALL = "latency_wall"
+"""Raw metric: wall time of a call."""
+LATENCY_REQUEST = "latency_request"
+"""Raw metric: a request's latency by the runtime's own clock, if it has one."""
+TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - the name of a metric
+
 
 def ns_to_ms(duration_ns: float) -> float:
     return duration_ns / NS_PER_MS
@@ -204,7 +210,7 @@ def _time(column: str, of: str, statistic: Statistic = "median", **further: Any)
 
 def _latency(column: str, statistic: Statistic, **further: Any) -> Metric:
     """A statistic of the calls' wall times."""
-    return _time(column, "latency_wall", statistic, **further)
+    return _time(column, LATENCY_WALL, statistic, **further)
 
 
 def _rate(column: str, of: str, unit: str, **further: Any) -> Metric:
@@ -249,8 +255,8 @@ _ALL = (
     _latency("latency_ci_high_ms", "ci_high"),
     _time("latency_device_median_ms", "latency_device", is_judged=True),
     _reading("host_gap_ms", "ms", "lower"),
-    _rate("throughput_samples_per_sec", "latency_wall", "items/s", is_judged=True, heading="items/s"),
-    _rate("throughput_tokens_per_sec", "latency_wall", "tokens/s", is_judged=True, heading="tokens/s"),
+    _rate("throughput_samples_per_sec", LATENCY_WALL, "items/s", is_judged=True, heading="items/s"),
+    _rate("throughput_tokens_per_sec", LATENCY_WALL, "tokens/s", is_judged=True, heading="tokens/s"),
     _reading("throughput_pipelined", "items/s", "higher"),
     _time(
         "time_to_first_token_ms",
@@ -386,7 +392,7 @@ def energy_per_item(values: Mapping[str, float | None], items: int) -> tuple[flo
 
 
 LATENCY: Mapping[str, Statistic] = {
-    m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"
+    m.column: m.statistic for m in _ALL if m.of == LATENCY_WALL and m.statistic != "rate"
 }
 """Columns about the wall time of calls -> their statistic."""
 OF_SINGLE_CALLS: tuple[str, ...] = tuple(

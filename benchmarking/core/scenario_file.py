@@ -18,13 +18,13 @@ from statistics import fmean, median, pstdev
 from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
+from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, LATENCY_WALL, MS_PER_S
 from benchmarking.core.records import Result, Run, Samples
 from benchmarking.core.sample_statistics import quantile_of_sorted
 from benchmarking.core.text import told_apart
 
 QUANTILES = {"p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-EXPORTED = ("latency_wall", "time_to_first_token", "time_per_output_token")
+EXPORTED = (LATENCY_WALL, "time_to_first_token", "time_per_output_token")
 """Metrics whose raw samples files of these layouts have, those of all launches in one list."""
 GPU_SERIES = {
     "gpu_utilization": ("utilization", 1.0),
@@ -44,7 +44,7 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
     scenarios: list[dict[str, Any]] = []
     settings: list[dict[str, Any]] = []
     for run, result in results:
-        latency_s = [value / MS_PER_S for value in raw_values(result, "latency_wall")]
+        latency_s = [value / MS_PER_S for value in raw_values(result, LATENCY_WALL)]
         if not latency_s:
             continue
         series = {"latency": (latency_s, "seconds")}
@@ -53,7 +53,7 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
         if (tokens := result.point.new_tokens) is not None:
             series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
             series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
-        in_blocks = any(one.inner_loops > 1 for one in timed_samples(result, "latency_wall"))
+        in_blocks = any(one.inner_loops > 1 for one in timed_samples(result, LATENCY_WALL))
         measurements = {
             name: _statistics(name, values, unit, in_blocks=in_blocks and name != "time_to_first_token")
             for name, (values, unit) in series.items()

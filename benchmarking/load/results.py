@@ -30,7 +30,7 @@ from benchmarking.core.load_doubts import (
     prefix_cache_hit,
     rate_not_achieved,
 )
-from benchmarking.core.metrics import LOAD_RATES, METRICS, MS_PER_S, OVERLAPPING, THROUGHPUT_AT_MEDIAN
+from benchmarking.core.metrics import LATENCY_WALL, LOAD_RATES, METRICS, MS_PER_S, OVERLAPPING, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     MAX_REQUESTS,
@@ -380,7 +380,7 @@ def _measurement(
         found.append(doubt("shared_processors"))
     custom = {name: {"unit": _unit(name), "better": _better(name)} for name in metrics if name not in NO_CUSTOM}
     names = {
-        "latency_wall": series.latency,
+        LATENCY_WALL: series.latency,
         "time_to_first_token": series.time_to_first_token,
         "time_per_output_token": series.time_per_output_token,
         "inter_token_latency": series.inter_token_latency,

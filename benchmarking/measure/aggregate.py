@@ -16,6 +16,8 @@ from benchmarking.core.doubts import validity
 from benchmarking.core.metrics import (
     CUSTOM_METRICS,
     DESCRIBED,
+    LATENCY_REQUEST,
+    LATENCY_WALL,
     METRICS,
     MS_PER_S,
     OF_SINGLE_CALLS,
@@ -45,8 +47,6 @@ from benchmarking.core.sample_statistics import IntervalScope, LaunchStatistics,
 from benchmarking.core.text import grouped
 from benchmarking.measure import doubt_rules
 from benchmarking.measure.timing import (
-    LATENCY_REQUEST,
-    LATENCY_WALL,
     TOKENIZE,
     Series,
 )

@@ -20,7 +20,7 @@ from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED, Operatio
 from benchmarking.core.device_contracts import DeviceHandle, Span
 from benchmarking.core.errors import UnsupportedError, UsageError, first_line, is_device_lost, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import NS_PER_S, LaunchFacts, ns_to_ms, ns_to_s
+from benchmarking.core.metrics import LATENCY_WALL, NS_PER_S, LaunchFacts, ns_to_ms, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     FAILED,
@@ -38,15 +38,15 @@ from benchmarking.core.records import (
 from benchmarking.measure import doubt_rules
 from benchmarking.measure.context import CompileCount, MeasureContext, Report, Reporter, Settings
 from benchmarking.measure.energy import energy_pass
-from benchmarking.measure.latency import LatencyPass, WarmUp, is_too_slow, latency_pass, warm_up
 from benchmarking.measure.memory import PassResult
 from benchmarking.measure.monitor import memory_and_usage
 from benchmarking.measure.timing import (
-    LATENCY_WALL,
+    LatencyPass,
     Series,
     Stopwatch,
     check_requests,
     check_tokens,
+    latency_pass,
     no_mark,
     phase_reasons,
     phase_series,
@@ -57,6 +57,7 @@ from benchmarking.measure.timing import (
     token_reasons,
     token_series,
 )
+from benchmarking.measure.warm_up import WarmUp, is_too_slow, warm_up
 
 THROTTLING_KINDS = frozenset({"throttle_reason", "violation_time", "low_clock"})
 """Doubts about throttling by heat or power, which a pause may end; a CPU quota is not included."""

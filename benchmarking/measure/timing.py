@@ -1,4 +1,4 @@
-"""The timed region, and the series of times derived from it; and the statistics of times from any source.
+"""The timed region, the latency pass around it, and the series of times derived from it.
 
 A sample consists of: reset, cache flush if the caches must be cold, sync, clock, call, sync, clock. Nothing else
 happens between the two clock readings. Marks inside a call give the time to first token, the time per output token, the
@@ -9,7 +9,8 @@ completion. Throughput is completed requests over wall time. The device is empty
 the wall time includes filling it and draining it. A check comes after a multiple of the requests in flight, at least
 ten times their number, so the ends cost at most about 5 % of the throughput at the first check and less at later ones.
 
-`TimingResult` is for scripts and benchmarks that time something themselves.
+The latency pass times calls until the stopping rule ends it: at the target precision, at a limit, or when more calls no
+longer help. The rule controls cost, never significance.
 """
 
 from __future__ import annotations
@@ -17,30 +18,37 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from statistics import median
 
 from benchmarking.core.contracts import TOKEN, Operation
 from benchmarking.core.device_contracts import DeviceHandle, DeviceTimer
-from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import METRICS, MS_PER_S, NS_PER_MS, NS_PER_S, ns_to_ms
-from benchmarking.core.records import NOT_APPLICABLE, Point, Result
-from benchmarking.core.sample_statistics import Statistics, describe, quantile, tail_min_samples
+from benchmarking.core.metrics import (
+    LATENCY_REQUEST,
+    LATENCY_WALL,
+    METRICS,
+    NS_PER_MS,
+    NS_PER_S,
+    TIME_TO_FIRST_TOKEN,
+    ns_to_ms,
+    ns_to_s,
+)
+from benchmarking.core.provenance import utc_now
+from benchmarking.core.records import NOT_APPLICABLE, Json, Point
+from benchmarking.core.sample_statistics import drift, relative_half_width
+from benchmarking.measure import machine_state
 from benchmarking.measure.context import MIN_CALLS, MeasureContext, Settings
 
 BLOCK_NS = NS_PER_MS
 """Shorter calls are timed in blocks of at least this length; below it the cost of the clock is visible."""
 MAX_INNER_LOOPS = 10_000
 """Limits a block of calls that do almost nothing."""
-LATENCY_WALL = "latency_wall"
-LATENCY_REQUEST = "latency_request"
-"""Raw metric: a request's latency by the runtime's own clock, if it has one."""
-TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - the name of a metric
 TIME_PER_OUTPUT_TOKEN = "time_per_output_token"  # noqa: S105 - the name of a metric
 INTER_TOKEN_LATENCY = "inter_token_latency"  # noqa: S105 - the name of a metric
 TOKENIZE = "tokenize"
@@ -410,89 +418,127 @@ def check_requests(operation: Operation, point: Point, settings: Settings) -> No
         )
 
 
-PERCENT = 100
-TAIL = 0.9
-"""Percentiles this far out, on either side, need enough calls beyond them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyPass:
+    """A launch's timed calls at a point, and the machine's counters around them."""
+
+    started_at: str
+    watch: Stopwatch
+    stop_reason: str
+    relative_half_width: float | None
+    window: Mapping[str, Json] = field(default_factory=dict)
+    """As in `machine_state.Window`, plus `compiles`, the number of compilations during the pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimingResult:
-    """Times of calls, or of the one call that a benchmark measured (`latency`), in seconds. Raises UsageError if there
-    are none, or if one is not a time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassStart:
+    """The start of a latency pass: already timed calls, and the counters from before them."""
 
-    values_s: tuple[float, ...]
-    """Seconds of each call, in call order."""
-    tokens_per_second: float | None = None
-    """The generation rate that a benchmark reports for its call."""
-    time_to_first_token: float | None = None
-    """Seconds to the first token of its call."""
-    total_tokens_generated: int | None = None
-    """Tokens that its call generated, over all sequences."""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Further facts for the benchmark's own use."""
-
-    def __init__(
-        self,
-        values_s: Iterable[float] = (),
-        *,
-        latency: float | None = None,
-        tokens_per_second: float | None = None,
-        time_to_first_token: float | None = None,
-        total_tokens_generated: int | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        values = tuple(map(float, values_s)) or (() if latency is None else (float(latency),))
-        if not values:
-            raise UsageError("TimingResult needs the seconds of each call, or latency=SECONDS: got none")
-        times = (*values, *(() if time_to_first_token is None else (float(time_to_first_token),)))
-        if not all(math.isfinite(value) and value >= 0 for value in times):
-            raise UsageError("TimingResult takes seconds from 0: got " + repr(times)[:60])
-        object.__setattr__(self, "values_s", values)
-        object.__setattr__(self, "tokens_per_second", tokens_per_second)
-        object.__setattr__(self, "time_to_first_token", time_to_first_token)
-        object.__setattr__(self, "total_tokens_generated", total_tokens_generated or None)
-        object.__setattr__(self, "metadata", dict(metadata or {}))
+    started_at: str
+    watch: Stopwatch
+    window: machine_state.Window
+    compiles: int
+    """Compilations before the calls."""
 
     @classmethod
-    def of(cls, result: Result, metric: str = LATENCY_WALL) -> TimingResult:
-        """The timed calls of a result over all launches, from a raw metric in ms. Raises UsageError if there are none,
-        or if calls were timed in blocks, where only means are known."""
-        of_metric = [
-            samples
-            for samples in result.samples
-            if (samples.metric, samples.unit, samples.phase) == (metric, "ms", "measure")
-        ]
-        if not of_metric:
-            known = ", ".join(sorted({samples.metric for samples in result.samples})) or "none"
-            raise UsageError(f"{result.point.label}: no samples of {metric}. Found: {known}")
-        if any(samples.inner_loops > 1 for samples in of_metric):
-            raise UsageError(f"{result.point.label}: the calls were timed in blocks, so only means are known")
-        return cls(value / MS_PER_S for samples in of_metric for value in samples.values)
+    def now(cls, context: MeasureContext, watch: Stopwatch) -> PassStart:
+        """The start of a pass with the next call of a stopwatch."""
+        return cls(
+            compiles=context.compiles(),
+            started_at=utc_now(),
+            watch=watch,
+            window=machine_state.Window(context.handle, processes=context.operation.process_ids()),
+        )
+
+
+def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
+    """Time calls until the stopping rule ends the pass, including those of `pass_start`.
+
+    Raises BenchhouseError for a call with the wrong number of tokens, and if at least half of the calls took no time by
+    the clock: a median of 0 is no latency.
+    """
+    context.live("measure")
+    rule = StoppingRule(context.settings, is_accelerator=context.handle.is_accelerator)
+    pass_start = pass_start or PassStart.now(context, stopwatch(context, inner_loops))
+    watch, window = pass_start.watch, pass_start.window
+    reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns)) if len(watch) else None
+    while reason is None:
+        watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S, context.settings.min_calls)
+        window.sample()
+        reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns))
+        context.live("measure", watch.calls_ms)
+    check_tokens(watch, context.operation.new_tokens, streams=context.operation.streams)
+    if median(watch.block_ns) <= 0:
+        count = watch.block_ns.count(0)
+        raise BenchhouseError(f"the clock is too coarse: {count} of {len(watch)} timed calls took 0 ns by it")
+    return LatencyPass(
+        started_at=pass_start.started_at,
+        watch=watch,
+        stop_reason=reason,
+        relative_half_width=rule.relative_half_width,
+        window={**window.close(), "compiles": context.compiles() - pass_start.compiles},
+    )
+
+
+PLATEAU_LOOKS = 3
+PLATEAU_SHRINKAGE = 0.9
+"""Over two doublings, independent noise halves the interval; if it keeps 90 % of its width, the target is far away. A
+higher limit would hardly ever stop, a lower one would stop on noise in the estimate."""
+SETTLED_CHANGE = 0.01
+SETTLED_Z = 2.0
+"""An accelerator is still heating up if its last third differs from the first by more than both."""
+
+
+class StoppingRule:
+    """Decides only at geometrically growing counts of samples (30, 60, 120, ...): checking every few samples until the
+    interval happens to be narrow would make it cover far less than 95 %.
+
+    Accelerators heat up for many seconds and then lower their clocks. They are kept busy for a longer minimum time,
+    whatever the number of samples, and until their calls no longer become slower or faster.
+    """
+
+    def __init__(self, settings: Settings, *, is_accelerator: bool = False) -> None:
+        self._settings = settings
+        self._is_accelerator = is_accelerator
+        self._min_time_s = settings.accelerator_min_time_s if is_accelerator else settings.min_time_s
+        self._half_widths: list[float] = []
+        self.relative_half_width: float | None = None
+        """Relative half width of the median's interval at the last check; None with fewer than 6 samples."""
 
     @property
-    def statistics(self) -> Statistics:
-        """All statistics in seconds, with the 95 % interval of the median."""
-        return describe(self.values_s)
+    def limit_s(self) -> float:
+        """Measured time after which calls stop, once there are `min_calls`; infinite for a fixed number of calls."""
+        return float("inf") if self._settings.fixed_iterations is not None else self._settings.max_time_s
 
-    @property
-    def latency(self) -> float:
-        """The mean in seconds, under its name in benchmark_v2: with a single call, its time."""
-        return self.mean_s
+    def next_count(self, count: int) -> int:
+        """The number of samples at the next check, given `count` now."""
+        fixed = self._settings.fixed_iterations
+        last = self._settings.max_samples if fixed is None else fixed
+        doubled = max(self._settings.min_samples, 2 * count)
+        return doubled if fixed is None and self._is_accelerator and count >= last else min(last, doubled)
 
-    @property
-    def mean_s(self) -> float:
-        return math.fsum(self.values_s) / len(self.values_s)
+    def look(self, values: Sequence[float], measured_s: float) -> str | None:
+        """The reason to stop now, or None to continue. `measured_s` is the time spent inside timed regions.
 
-    @property
-    def median_s(self) -> float:
-        return quantile(self.values_s, 0.5)
-
-    def percentile_s(self, percent: float) -> float | None:
-        """A percentile in seconds, by linear interpolation; None for p90 and above (or p10 and below) if there are too
-        few calls (`tail_min_samples`). Raises UsageError."""
-        share = percent / PERCENT
-        if not 0 < share < 1:
-            raise UsageError(f"percentile_s takes a number between 0 and 100: got {percent!r}")
-        if max(share, 1 - share) >= TAIL and len(self.values_s) < tail_min_samples(share):
-            return None
-        return quantile(self.values_s, share)
+        Meeting the target takes precedence over a limit reached at the same check; the maximum count takes precedence
+        over the minimum time, except on accelerators.
+        """
+        settings = self._settings
+        width = self.relative_half_width = relative_half_width(values)
+        self._half_widths += [] if width is None else [width]
+        if settings.fixed_iterations is not None:
+            return "fixed" if len(values) >= settings.fixed_iterations else None
+        if settings.is_over and len(values):
+            return "budget"
+        on_target = width is not None and width <= settings.target_relative_half_width
+        change = drift(values) if self._is_accelerator else None
+        is_settled = change is None or abs(change.relative_change) <= SETTLED_CHANGE or abs(change.z) <= SETTLED_Z
+        may_end = measured_s >= self._min_time_s and is_settled
+        at_limit = "max_time" if measured_s >= settings.max_time_s else None
+        if len(values) >= settings.max_samples and (may_end or not self._is_accelerator):
+            at_limit = "max_samples"
+        if on_target and (at_limit is not None or may_end):
+            return "target"
+        recent = self._half_widths[-PLATEAU_LOOKS:]
+        is_plateau = len(recent) == PLATEAU_LOOKS and recent[-1] >= PLATEAU_SHRINKAGE * recent[0]
+        return "plateau" if at_limit is None and may_end and is_plateau else at_limit

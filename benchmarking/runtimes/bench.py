@@ -16,6 +16,7 @@ from typing import Any
 from benchmarking.benches.model_benchmark import (
     BenchmarkConfig,
     ModelBenchmark,
+    TimingResult,
     made,
     overrides,
     takes_config,
@@ -31,7 +32,7 @@ from benchmarking.core.errors import (
     memory_errors,
     out_of_memory,
 )
-from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, CustomMetric
+from benchmarking.core.metrics import LATENCY_WALL, NS_PER_MS, NS_PER_S, TIME_TO_FIRST_TOKEN, CustomMetric
 from benchmarking.core.plugins import has, kind_of, names_with
 from benchmarking.core.records import (
     BENCH_FIELDS,
@@ -46,7 +47,6 @@ from benchmarking.core.records import (
     Scalar,
     Workload,
 )
-from benchmarking.measure.timing import LATENCY_WALL, TimingResult
 from benchmarking.runtimes.support.torch.counting import BY_DEVICE, count_work
 
 OPTION = "variant"
@@ -95,8 +95,6 @@ class BenchRuntime(Runtime):
             bench = load_class(path, str(cell.workload.config["bench"]))
         return BenchSession(bench, path, cell, handle)
 
-
-TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - the name of a metric
 
 CLAIMED_RATE = "claimed_tokens_per_second"
 """The custom metric of the generation rate that a benchmark reports."""

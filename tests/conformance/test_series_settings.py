@@ -20,9 +20,8 @@ from benchmarking.core.shared_settings import SHARED, parse_limits
 from benchmarking.load.load_settings import LOAD
 from benchmarking.load.served import Own
 from benchmarking.load.server_plan import servers
-from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
-from benchmarking.sweep.plan.request import plan_cell
+from benchmarking.sweep.plan.request import plan_cell, requests_of
 from benchmarking.sweep.run.supervisor import finished_run
 from db.rows import series_id, series_keys
 
@@ -132,7 +131,7 @@ def _own_files(tmp_path, monkeypatch):
 
 def _series_of_run(*line):
     arguments = parser_of("run").parse_args([*line, *([] if "--batch-size=2" in line else ["--batch-size=1"])])
-    (request, *_) = flags.requests(arguments, arguments.model_id, ())
+    (request, *_) = requests_of(arguments, arguments.model_id, ())
     runtime = arguments.runtimes[0] if arguments.runtimes else None
     plan = plan_cell(replace(request, runtime=runtime), "session")
     run = finished_run(plan, [], [], utc_now())

@@ -56,7 +56,7 @@ def test_every_file_that_is_named_exists():
 @pytest.mark.parametrize("heading", WALKS)
 def test_every_step_of_a_walk_is_a_function_of_its_file(heading):
     found = steps(heading)
-    assert len(found) > 10
+    assert len(found) >= 10
     absent = [
         f"{file}: {function}"
         for file, functions in found
@@ -69,7 +69,8 @@ def test_every_step_of_a_walk_is_a_function_of_its_file(heading):
 
 def test_the_walks_meet_in_the_timed_region():
     there, back = map(steps, WALKS)
-    assert back[0] in there
+    file, (function,) = back[0]
+    assert function in dict(there)[file]
 
 
 def test_every_record_of_the_table_is_one():

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from benchmarking.core.metrics import LATENCY_WALL
 from benchmarking.core.records import Measurement, Point, Result, Samples
 from benchmarking.measure import doubt_rules
 from benchmarking.measure.aggregate import summarise
 from benchmarking.measure.context import MIN_CALLS, Settings
-from benchmarking.measure.latency import StoppingRule
-from benchmarking.measure.timing import LATENCY_WALL
+from benchmarking.measure.timing import StoppingRule
 from tests.helpers.verdict_replay import normal, skewed, t3, two_levels
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ from statistics import NormalDist, fmean, geometric_mean, median
 from typing import Any, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, MS_PER_S, Metric
+from benchmarking.core.metrics import DEFAULT_METRIC, LATENCY_WALL, METRICS, MS_PER_S, Metric
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Result
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
@@ -637,7 +637,7 @@ def speedups(pairs: Sequence[tuple[Result, Result]]) -> list[Speedup | None]:
                 one.launch: start
                 for one in result.samples
                 if one.launch in medians
-                and (one.phase, one.metric) == ("measure", "latency_wall")
+                and (one.phase, one.metric) == ("measure", LATENCY_WALL)
                 and (start := _time(one.started_at)) is not None
             }
             for result, medians in ((baseline, base_medians), (other, other_medians))
@@ -683,7 +683,7 @@ def launch_medians_ms(result: Result) -> dict[int, float]:
     medians = {
         samples.launch: median(samples.values)
         for samples in result.samples
-        if samples.phase == "measure" and samples.metric == "latency_wall" and samples.values
+        if samples.phase == "measure" and samples.metric == LATENCY_WALL and samples.values
     }
     return {launch: value for launch, value in medians.items() if value > 0}
 

@@ -32,8 +32,6 @@ from benchmarking.sweep.plan.measuring_settings import (
     GRAPH_INPUTS,
     MEASURING,
     QUALITY,
-    measured_by,
-    options_in,
     runtime_options,
 )
 
@@ -185,33 +183,6 @@ def logging_to_stderr(level: str | None) -> Iterator[None]:
 def named_plans(arguments: argparse.Namespace, plans: Iterable[CellPlan]) -> tuple[CellPlan, ...]:
     """The plans, anonymous if requested."""
     return tuple(plan.anonymous() if arguments.anonymous else plan for plan in plans)
-
-
-def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
-    """The requests of a command that measures one model, one for each precision and number of threads; the runtime is
-    not set yet."""
-    from benchmarking.sweep.plan.request import Request, request_fields
-
-    first = Request(
-        model_id=model_id,
-        options=options_in(vars(arguments)),
-        settings=measured_by(vars(arguments)),
-        command=command,
-        **request_fields(vars(arguments), without=("runtime", "precision", "num_threads")),
-    )
-    precisions = arguments.precisions if hasattr(arguments, "precisions") else (arguments.precision,)
-    threads = arguments.num_threads
-    return tuple(
-        replace(first, precision=precision, num_threads=count)
-        for precision in precisions
-        for count in (threads if isinstance(threads, tuple) else (threads,))
-    )
-
-
-def request(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> Request:
-    """The request of a command with a single precision and number of threads."""
-    (only,) = requests(arguments, model_id, command)
-    return only
 
 
 def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[str, str] | None = None) -> Request:

@@ -7,6 +7,7 @@ chose its own device, the comparison would be between devices.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields, replace
@@ -41,6 +42,8 @@ from benchmarking.sweep.plan.measuring_settings import (
     AUTO,
     MEASURING,
     check_shared_options,
+    measured_by,
+    options_in,
     options_of,
     runtime_options,
 )
@@ -130,6 +133,26 @@ def request_fields(values: Mapping[str, Any], *, without: Collection[str] = ()) 
         else:
             found.setdefault("axes", {})[name] = value
     return found
+
+
+def requests_of(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
+    """The requests of a command that measures one model, by its parsed flags: one for each precision and number of
+    threads; the runtime is not set yet."""
+    values = vars(arguments)
+    first = Request(
+        model_id=model_id,
+        options=options_in(values),
+        settings=measured_by(values),
+        command=command,
+        **request_fields(values, without=("runtime", "precision", "num_threads")),
+    )
+    precisions = arguments.precisions if "precisions" in values else (arguments.precision,)
+    threads = arguments.num_threads
+    return tuple(
+        replace(first, precision=precision, num_threads=count)
+        for precision in precisions
+        for count in (threads if isinstance(threads, tuple) else (threads,))
+    )
 
 
 def workload_of(request: Request) -> Workload:

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import NS_PER_S
+from benchmarking.core.metrics import LATENCY_WALL, NS_PER_S
 from benchmarking.core.records import Json, Measurement, Point
 from benchmarking.core.text import number
 from benchmarking.measure.context import MIN_CALLS, Settings
-from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
 
 MIN_POINT_CALLS = 1 + MIN_CALLS

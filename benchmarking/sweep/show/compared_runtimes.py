@@ -12,7 +12,7 @@ from statistics import geometric_mean
 
 from benchmarking.core.doubts import SEVERITIES
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, peak_memory_column
+from benchmarking.core.metrics import DEFAULT_METRIC, LATENCY_WALL, METRICS, peak_memory_column
 from benchmarking.core.plugins import default_runtime
 from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
 from benchmarking.core.tables import Column, table_of, table_text
@@ -168,7 +168,7 @@ def condensed(run: Run) -> Run:
         return tuple(
             replace(samples, values=(by_launch[samples.launch],))
             for samples in result.samples
-            if samples.phase == "measure" and samples.metric == "latency_wall" and samples.launch in by_launch
+            if samples.phase == "measure" and samples.metric == LATENCY_WALL and samples.launch in by_launch
         )
 
     return replace(run, results=tuple(replace(result, samples=medians(result)) for result in run.results))

@@ -20,6 +20,7 @@ from typing import TextIO
 from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.live_status import MACHINES, CellProgress, CurrentPoint, MachineProgress, PointResult, StatusFile
+from benchmarking.core.metrics import LATENCY_WALL
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Cell, Measurement, Point, to_json
 from benchmarking.core.tables import table_of, table_text
@@ -28,7 +29,6 @@ from benchmarking.core.terminal import Display, State
 from benchmarking.core.text import counted, duration, listed, number
 from benchmarking.core.untrusted.redaction import cut_to, redacted
 from benchmarking.measure.context import Live, Settings
-from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
 from benchmarking.sweep.run.budget import MIN_POINT_CALLS, UNTIMED_CALLS, Overhead, fewest_calls, timed_calls
 from benchmarking.sweep.run.supervisor import Observer, Track, has_failed

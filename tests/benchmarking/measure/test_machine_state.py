@@ -8,8 +8,8 @@ from benchmarking.core.records import Readings
 from benchmarking.devices.support import system_values
 from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.measure import machine_state
-from benchmarking.measure.latency import latency_pass
 from benchmarking.measure.machine_state import summarise_states
+from benchmarking.measure.timing import latency_pass
 
 PROC_STAT = "cpu  12602 0 4347 205892 1964 0 73 {steal} 7 8\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
 PRESSURE = "some avg10={avg10} avg60=0.38 avg300=0.21 total={total}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from benchmarking.measure.context import Settings
-from benchmarking.measure.latency import StoppingRule, latency_pass
+from benchmarking.measure.timing import StoppingRule, latency_pass
 
 QUIET = (1.00, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005, 0.995)
 

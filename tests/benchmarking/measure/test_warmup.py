@@ -4,7 +4,8 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Readings
-from benchmarking.measure.latency import alike, latency_pass, warm_up
+from benchmarking.measure.timing import latency_pass
+from benchmarking.measure.warm_up import alike, warm_up
 
 JITTER = (1.00, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005, 0.995)
 

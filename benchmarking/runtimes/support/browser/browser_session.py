@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from benchmarking.core.contracts import Mark, Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.metrics import NS_PER_MS
+from benchmarking.core.metrics import LATENCY_WALL, NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner
 from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.temporary import temporary_folder
@@ -91,7 +91,7 @@ class PageOperation(Operation):
     def own_times_ns(self) -> Mapping[str, int]:
         """The time from the call until its outputs are on the host, or until the GPU's queue is empty, as measured by
         the page."""
-        return {"latency_wall": round(self._timed["wallMs"] * NS_PER_MS)}
+        return {LATENCY_WALL: round(self._timed["wallMs"] * NS_PER_MS)}
 
     def own_marks_ns(self) -> Sequence[tuple[str, int]]:
         return [(name, round(at_ms * NS_PER_MS)) for name, at_ms in self._timed["marks"]]

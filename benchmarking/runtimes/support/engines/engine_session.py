@@ -29,9 +29,8 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.metrics import MS_PER_S, NS_PER_S, CustomMetric
+from benchmarking.core.metrics import LATENCY_REQUEST, MS_PER_S, NS_PER_S, CustomMetric
 from benchmarking.core.records import Cell, Json, Point, Precision, Readings, Scalar
-from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.runtimes.support.engines.computed import why_not_length
 from benchmarking.workloads.support.families import plugin_of
 

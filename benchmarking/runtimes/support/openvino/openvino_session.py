@@ -20,14 +20,13 @@ from benchmarking.core.contracts import Completion, Mark, Operation, Session, St
 from benchmarking.core.errors import OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.metrics import NS_PER_MS
+from benchmarking.core.metrics import LATENCY_REQUEST, NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.profiles import CallProfiler
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Readings, Scalar
 from benchmarking.devices.openvino import device_name, last_line
 from benchmarking.graphs.bundle import Graph
 from benchmarking.graphs.exported_model import graph_operation
-from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.runtimes.support.openvino.compile import (
     COLD,
     Compiled,

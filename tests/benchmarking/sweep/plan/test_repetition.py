@@ -11,8 +11,8 @@ from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point
-from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.flags import command_line, repeated_command, repeated_request
+from benchmarking.sweep.plan.request import requests_of
 
 RUN = MeasuredRun(
     run_id="01a1fe5c-2c09-7b07-ba49-9534a20ce7b6",
@@ -102,9 +102,8 @@ def test_the_request_and_its_command_line_are_equivalent():
     arguments = parsed(request.command)
 
     assert request.tags == {"suite": "nightly", "confirms": "01a1fe5c-2c09-7b07-ba49-9534a20ce7b6"}
-    assert replace(flags.request(arguments, request.model_id, request.command), tags=request.tags) == replace(
-        request, runtime=None
-    )
+    (requested,) = requests_of(arguments, request.model_id, request.command)
+    assert replace(requested, tags=request.tags) == replace(request, runtime=None)
 
 
 def test_the_inputs_of_a_graph_file_are_requested_again():

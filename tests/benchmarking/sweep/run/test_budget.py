@@ -9,8 +9,7 @@ from benchmarking.core.records import Measurement, Point, Samples
 from benchmarking.devices.null import NullHandle, Script
 from benchmarking.measure import context as settings_module
 from benchmarking.measure.context import PROFILES, Settings
-from benchmarking.measure.latency import StoppingRule
-from benchmarking.measure.timing import Stopwatch
+from benchmarking.measure.timing import StoppingRule, Stopwatch
 from benchmarking.runtimes.null import NullOperation
 from benchmarking.sweep.run import budget
 from benchmarking.sweep.run.budget import UNTIMED_CALLS, Budget, Overhead, fewest_calls

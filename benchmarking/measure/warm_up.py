@@ -1,154 +1,22 @@
-"""Warm-up and the latency pass.
-
-The warm-up runs calls with the point's exact shape until two consecutive windows are alike. The latency pass then times
-calls until the stopping rule ends it: at the target precision, at a limit, or when more calls no longer help. The rule
-controls cost, never significance. With some profiles the two windows count as the first calls of the latency pass.
+"""The warm-up: calls with the point's exact shape until two consecutive windows are alike. With some profiles the two
+windows count as the first calls of the latency pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, LaunchFacts, ns_to_s
+from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, LaunchFacts
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
-from benchmarking.core.sample_statistics import MILD_FENCE_IQR, drift, relative_half_width
-from benchmarking.measure import machine_state
+from benchmarking.core.sample_statistics import MILD_FENCE_IQR
 from benchmarking.measure.context import MIN_CALLS, MeasureContext, Settings
-from benchmarking.measure.timing import Stopwatch, check_tokens, inner_loops_for, stopwatch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyPass:
-    """A launch's timed calls at a point, and the machine's counters around them."""
-
-    started_at: str
-    watch: Stopwatch
-    stop_reason: str
-    relative_half_width: float | None
-    window: Mapping[str, Json] = field(default_factory=dict)
-    """As in `machine_state.Window`, plus `compiles`, the number of compilations during the pass."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassStart:
-    """The start of a latency pass: already timed calls, and the counters from before them."""
-
-    started_at: str
-    watch: Stopwatch
-    window: machine_state.Window
-    compiles: int
-    """Compilations before the calls."""
-
-    @classmethod
-    def now(cls, context: MeasureContext, watch: Stopwatch) -> PassStart:
-        """The start of a pass with the next call of a stopwatch."""
-        return cls(
-            compiles=context.compiles(),
-            started_at=utc_now(),
-            watch=watch,
-            window=machine_state.Window(context.handle, processes=context.operation.process_ids()),
-        )
-
-
-def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
-    """Time calls until the stopping rule ends the pass, including those of `pass_start`.
-
-    Raises BenchhouseError for a call with the wrong number of tokens, and if at least half of the calls took no time by
-    the clock: a median of 0 is no latency.
-    """
-    context.live("measure")
-    rule = StoppingRule(context.settings, is_accelerator=context.handle.is_accelerator)
-    pass_start = pass_start or PassStart.now(context, stopwatch(context, inner_loops))
-    watch, window = pass_start.watch, pass_start.window
-    reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns)) if len(watch) else None
-    while reason is None:
-        watch.run(rule.next_count(len(watch)) - len(watch), rule.limit_s * NS_PER_S, context.settings.min_calls)
-        window.sample()
-        reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns))
-        context.live("measure", watch.calls_ms)
-    check_tokens(watch, context.operation.new_tokens, streams=context.operation.streams)
-    if np.median(watch.block_ns) <= 0:
-        count = watch.block_ns.count(0)
-        raise BenchhouseError(f"the clock is too coarse: {count} of {len(watch)} timed calls took 0 ns by it")
-    return LatencyPass(
-        started_at=pass_start.started_at,
-        watch=watch,
-        stop_reason=reason,
-        relative_half_width=rule.relative_half_width,
-        window={**window.close(), "compiles": context.compiles() - pass_start.compiles},
-    )
-
-
-PLATEAU_LOOKS = 3
-PLATEAU_SHRINKAGE = 0.9
-"""Over two doublings, independent noise halves the interval; if it keeps 90 % of its width, the target is far away. A
-higher limit would hardly ever stop, a lower one would stop on noise in the estimate."""
-SETTLED_CHANGE = 0.01
-SETTLED_Z = 2.0
-"""An accelerator is still heating up if its last third differs from the first by more than both."""
-
-
-class StoppingRule:
-    """Decides only at geometrically growing counts of samples (30, 60, 120, ...): checking every few samples until the
-    interval happens to be narrow would make it cover far less than 95 %.
-
-    Accelerators heat up for many seconds and then lower their clocks. They are kept busy for a longer minimum time,
-    whatever the number of samples, and until their calls no longer become slower or faster.
-    """
-
-    def __init__(self, settings: Settings, *, is_accelerator: bool = False) -> None:
-        self._settings = settings
-        self._is_accelerator = is_accelerator
-        self._min_time_s = settings.accelerator_min_time_s if is_accelerator else settings.min_time_s
-        self._half_widths: list[float] = []
-        self.relative_half_width: float | None = None
-        """Relative half width of the median's interval at the last check; None with fewer than 6 samples."""
-
-    @property
-    def limit_s(self) -> float:
-        """Measured time after which calls stop, once there are `min_calls`; infinite for a fixed number of calls."""
-        return float("inf") if self._settings.fixed_iterations is not None else self._settings.max_time_s
-
-    def next_count(self, count: int) -> int:
-        """The number of samples at the next check, given `count` now."""
-        fixed = self._settings.fixed_iterations
-        last = self._settings.max_samples if fixed is None else fixed
-        doubled = max(self._settings.min_samples, 2 * count)
-        return doubled if fixed is None and self._is_accelerator and count >= last else min(last, doubled)
-
-    def look(self, values: Sequence[float], measured_s: float) -> str | None:
-        """The reason to stop now, or None to continue. `measured_s` is the time spent inside timed regions.
-
-        Meeting the target takes precedence over a limit reached at the same check; the maximum count takes precedence
-        over the minimum time, except on accelerators.
-        """
-        settings = self._settings
-        width = self.relative_half_width = relative_half_width(values)
-        self._half_widths += [] if width is None else [width]
-        if settings.fixed_iterations is not None:
-            return "fixed" if len(values) >= settings.fixed_iterations else None
-        if settings.is_over and len(values):
-            return "budget"
-        on_target = width is not None and width <= settings.target_relative_half_width
-        change = drift(values) if self._is_accelerator else None
-        is_settled = change is None or abs(change.relative_change) <= SETTLED_CHANGE or abs(change.z) <= SETTLED_Z
-        may_end = measured_s >= self._min_time_s and is_settled
-        at_limit = "max_time" if measured_s >= settings.max_time_s else None
-        if len(values) >= settings.max_samples and (may_end or not self._is_accelerator):
-            at_limit = "max_samples"
-        if on_target and (at_limit is not None or may_end):
-            return "target"
-        recent = self._half_widths[-PLATEAU_LOOKS:]
-        is_plateau = len(recent) == PLATEAU_LOOKS and recent[-1] >= PLATEAU_SHRINKAGE * recent[0]
-        return "plateau" if at_limit is None and may_end and is_plateau else at_limit
-
+from benchmarking.measure.timing import PassStart, inner_loops_for, stopwatch
 
 WINDOW_CALLS = 10
 SLOW_WINDOW_CALLS = 5
