@@ -344,9 +344,9 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    from db.connection import parse_message, without_end
+    from db.connection import parse_message, translate_errors, without_end
 
-    sql, most_rows = question["sql"], question["most_rows"]
+    sql, most_rows, before = question["sql"], question["most_rows"], ""
     try:
         with warehouse.cursor() as cursor:
             # Raise UsageError unless it is one read-only statement.
@@ -360,29 +360,32 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
             kind = statements[-1].type.name
             if kind not in READ_STATEMENTS:
                 raise UsageError(f"{kind} is not read-only: use SELECT, DESCRIBE or EXPLAIN")
-            cursor.execute(sql, question["params"] or None)
-            columns = cursor.description or ()
-            yield "columns", [(name, str(kind)) for name, kind, *_ in columns]
+            params, bound = question["params"] or None, None
+            if question["form"] == "rows" and kind not in ("EXPLAIN", "PRAGMA"):  # which would run here
+                with suppress(StorageError), translate_errors(warehouse.path):  # raised below, with its position
+                    bound = cursor.sql(sql, params=params)
+            if bound is not None and any(texts := [_without_intervals(kind) for kind in bound.types]):
+                kept = ", ".join(f"#{place}{text and f'::{text}'}" for place, text in enumerate(texts, 1))
+                before = "FROM ("
+                cursor.execute(f"{before}{without_end(sql)}\n) SELECT {kept}", params)
+                columns = list(zip(bound.columns, bound.types, strict=True))
+            else:
+                cursor.execute(sql, params)
+                columns = [(name, kind) for name, kind, *_ in cursor.description or ()]
+            yield "columns", [(name, str(kind)) for name, kind in columns]
             if question["form"] == "parquet":
                 yield from (("part", _sent(part)) for part in _parquet(cursor))
                 return
             if not columns:
                 return
-            texts = [_without_intervals(kind) for _, kind, *_ in columns]
-            if any(texts):  # at once, since a relation of DuckDB 2 keeps no result between calls
-                kept = [f"#{place}{text and f'::{text}'}" for place, text in enumerate(texts, 1)]
-                with warehouse.cursor() as another:  # this one still has the statement's own answer
-                    answer = another.sql(without_end(sql), params=question["params"] or None).project(", ".join(kept))
-                    groups = iter([(answer if most_rows is None else answer.limit(most_rows)).fetchall()])
-            else:
-                groups = _row_groups(cursor.fetchmany) if most_rows is None else iter([cursor.fetchmany(most_rows)])
+            groups = _row_groups(cursor.fetchmany) if most_rows is None else iter([cursor.fetchmany(most_rows)])
             yield from (("rows", [[_sent(value) for value in row] for row in rows]) for rows in groups if rows)
     except StorageError as error:
         problem = parse_message(str(error.__cause__))
         for name, value in question["params"].items():
             if problem.kind == "Conversion" and f"'{value}'" in problem.message:
                 raise UsageError(f"{name}={value}: {problem.message}") from error
-        raise _explained(problem, sql, error, warehouse) from error
+        raise _explained(problem, sql, error, warehouse, start=len(before)) from error
 
 
 def _without_intervals(kind: Any) -> str:
@@ -549,9 +552,11 @@ PERCENTILE = re.compile(r"\w+ Function with name \w*percentile\w* does not exist
 NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
 
 
-def _explained(problem: DuckDbMessage, sql: str, error: StorageError, warehouse: Warehouse) -> BenchhouseError:
-    """The error for the user."""
-    position = "" if problem.position is None else f"{error_position(sql, problem.position)}: "
+def _explained(
+    problem: DuckDbMessage, sql: str, error: StorageError, warehouse: Warehouse, *, start: int
+) -> BenchhouseError:
+    """The error for the user; `start` is where the statement begins in what was run."""
+    position = "" if problem.position is None else f"{error_position(sql, problem.position - start)}: "
     if problem.kind == "Parser" and (word := re.fullmatch(r"\s*(\w+)\s*;?\s*", sql)):
         example = "SELECT * FROM " + OTHER_TABLES.get(word[1].lower(), "benchmark_results")
         return UsageError(f"{word[1]} is no statement: write one such as {example} (--describe lists the tables)")

@@ -76,6 +76,23 @@ def test_intervals_and_infinite_times_are_the_texts_of_duckdb(ask):
         (3, "1 day"),
     ]
     assert ask("SELECT INTERVAL 1 DAY; -- a day;")[1:] == [("1 day",)]
+    assert ask("PIVOT (VALUES (INTERVAL 1 DAY, 'b')) t(x, y) ON y USING first(x)") == [("b",), ("1 day",)]
+    assert ask("SELECT 'x' AS y -- a text\nFROM range(1)")[1:] == [("x",)]
+
+
+def test_an_answer_with_intervals_is_read_in_parts(asked_database):
+    """As any other: a long one would take the memory of all of it."""
+    sql = "SELECT i, INTERVAL 1 DAY AS span FROM range(10_050) t(i)"
+    question = {"sql": sql, "params": {}, "form": "rows", "most_rows": None}
+    with Warehouse.open(asked_database, for_questions=True) as warehouse:
+        (_, columns), *messages = questions._run_query(warehouse, question)
+    assert columns == [("i", "BIGINT"), ("span", "INTERVAL")]
+    assert [len(rows) for _, rows in messages] == [10_000, 50]
+
+
+def test_an_error_in_a_row_of_intervals_has_the_position_in_the_statement(ask):
+    with pytest.raises(StorageError, match=r"^line 2, column 17: .*'x0'"):
+        ask("SELECT INTERVAL 1 DAY,\n 'ü', ('x' || i)::INT FROM range(3) t(i)")
 
 
 def test_parameters_are_bound_and_never_pasted(ask):
