@@ -34,10 +34,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.axes import AXES, BY_KEY, Axis
-from benchmarking.core.command_line import choice, note
+from benchmarking.core.command_line import note
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.settings import TAGS, TEXT, Kind
+from benchmarking.core.settings import TAGS, TEXT, Kind, Setting
 from benchmarking.core.untrusted.input_files import MAX_YAML_BYTES, Node, read_text, read_yaml
 from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
 
@@ -74,11 +74,7 @@ def read_settings(key: str, node: Node) -> Any:
 def setting_values(mapping: Mapping[str, Node], *, others: tuple[str, ...] = ()) -> dict[str, Any]:
     """The settings in a mapping, without the keys in `others`. Raises UsageError for unknown keys."""
     for key, node in mapping.items():
-        if key not in readers() and key not in others:
-            try:
-                choice(key, (*others, *readers()), "key")
-            except UsageError as error:
-                node.refuse(str(error))
+        node.check_known(key, (*others, *readers()))
     return {key: read_settings(key, node) for key, node in mapping.items() if key in readers()}
 
 
@@ -96,15 +92,9 @@ def _value(kind: Kind, node: Node) -> Any:
     return kind.check(node.content, node.text)
 
 
-def _values(kind: Kind, node: Node) -> tuple[Any, ...]:
-    """A list, or a single item."""
-    items = [_value(kind, item) for item in node.items()]
-    if not items:
-        raise UsageError("is an empty list: remove it, or give a value")
-    if len(set(items)) != len(items):
-        duplicate = next(item for item in items if items.count(item) > 1)
-        raise UsageError(f"contains {duplicate!r} twice: remove one")
-    return tuple(sorted(items) if kind.is_sorted else items)
+def _values(setting: Setting, node: Node) -> tuple[Any, ...]:
+    values = setting.kind.listed(setting.key, node)
+    return tuple(sorted(values)) if setting.kind.is_sorted else values
 
 
 def _tags(node: Node) -> dict[str, str]:
@@ -133,7 +123,11 @@ def _grids(node: Node) -> tuple[dict[str, Any], ...]:
 def readers() -> Mapping[str, Callable[[Node], Any]]:
     """How the value of each key is read."""
     by_key: dict[str, Callable[[Node], Any]] = {
-        setting.key: _tags if setting.kind is TAGS else partial(_values if setting.takes_list else _value, setting.kind)
+        setting.key: _tags
+        if setting.kind is TAGS
+        else partial(_values, setting)
+        if setting.takes_list
+        else partial(_value, setting.kind)
         for setting in MEASURING.values()
         if setting.is_key
     }

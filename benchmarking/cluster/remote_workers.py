@@ -46,7 +46,6 @@ from benchmarking.core.child_process import Finished, program, run_program, sign
 from benchmarking.core.errors import BenchhouseError, FormatError, NotInstalledError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
-from benchmarking.core.suggestions import unknown_name
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.input_files import read_text, read_yaml
@@ -243,8 +242,7 @@ def read_config(path: Path) -> SlurmConfig:
     """The configuration in a YAML file. Raises UsageError with the place, and UnreadableError."""
     keys, values = {key.name: key for key in fields(SlurmConfig)}, dict[str, Any]()
     for name, node in read_yaml(path).mapping("the configuration of Slurm").items():
-        if name not in keys:
-            node.refuse(unknown_name(name, tuple(keys), "key"))
+        node.check_known(name, tuple(keys))
         takes, fits = keys[name].metadata["check"]
         is_list = isinstance(keys[name].default, tuple)
         lines = node.items() if is_list else [node]

@@ -12,7 +12,6 @@ admits only peers that have one of its certificates.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import json
 import re
 import socket
@@ -25,6 +24,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from benchmarking import __version__
+from benchmarking.core.argument_types import is_loopback
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import EXIT_OK, UsageError
@@ -74,7 +74,7 @@ def check_exposure(address: str, arguments: argparse.Namespace) -> None:
         return
     if any(given.values()):
         raise UsageError(f"{address} does not use TLS, so certificates have no effect: write tls://")
-    if not is_loopback(address) and not arguments.insecure:
+    if not is_loopback(host) and not arguments.insecure:
         raise UsageError(
             f"{address}: {host} is another machine, and without TLS anyone on the network in between could run code on "
             "both: use tls:// with certificates, an SSH tunnel, or --insecure on a network that you trust"
@@ -110,15 +110,6 @@ def security(arguments: argparse.Namespace) -> Any:
             f"{getattr(error, 'strerror', None) or error}"
         ) from error
     return settings
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address is of this machine alone."""
-    _, host = scheme_and_host(address)
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def scheme_and_host(address: str) -> tuple[str, str]:

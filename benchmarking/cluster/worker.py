@@ -20,8 +20,15 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.cluster.execution import WorkerContext
-from benchmarking.cluster.scheduler import INSTALL, add_tls, check_exposure, is_loopback, read_certificates, security
-from benchmarking.core.argument_types import names
+from benchmarking.cluster.scheduler import (
+    INSTALL,
+    add_tls,
+    check_exposure,
+    read_certificates,
+    scheme_and_host,
+    security,
+)
+from benchmarking.core.argument_types import is_loopback, names
 from benchmarking.core.command_line import Parser, command, note, notes
 from benchmarking.core.errors import EXIT_OK, BenchhouseError, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
@@ -158,6 +165,7 @@ async def _serve(arguments: argparse.Namespace, context: WorkerContext, dask_fol
     from distributed import Worker
 
     dask.config.set(QUIET_DASK)
+    _, host = scheme_and_host(arguments.scheduler)
     worker: Any = Worker(
         arguments.scheduler,
         name=context.name,
@@ -166,7 +174,7 @@ async def _serve(arguments: argparse.Namespace, context: WorkerContext, dask_fol
         memory_limit=0,
         dashboard=False,
         dashboard_address="127.0.0.1:0",  # Dask serves its pages even with dashboard=False, without TLS
-        host="127.0.0.1" if is_loopback(arguments.scheduler) and arguments.interface is None else None,
+        host="127.0.0.1" if is_loopback(host) and arguments.interface is None else None,
         interface=arguments.interface,
         port=arguments.listen_port,
         contact_address=arguments.contact_address,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import math
 import os
 import re
@@ -237,3 +238,11 @@ def input_value(text: str) -> tuple[str, float]:
         if abs(number) < math.inf:
             return name, number
     raise argparse.ArgumentTypeError(f"takes NAME=NUMBER: got {text!r}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -336,6 +336,14 @@ def run_program(
     return Finished(exit_code=process.returncode, stdout=stdout, stderr=stderr or "")
 
 
+def ending(code: int) -> str:
+    """How a process ended: "exit code 1", or by which signal: "SIGKILL"."""
+    if code >= 0:
+        return f"exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return names.get(-code, f"signal {-code}")
+
+
 class ChildError(BenchhouseError):
     """A child gave no answer; the message says why."""
 

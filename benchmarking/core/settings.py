@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarking.core.argument_types import (
     MAX_NUMBER,
@@ -45,6 +45,9 @@ from benchmarking.core.help_texts import IN_SERIES, few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import GROQ, NO_GROQ
 from benchmarking.core.suggestions import SIMILAR, named_by, nearest
+
+if TYPE_CHECKING:
+    from benchmarking.core.untrusted.input_files import Node
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 NUMBERS = re.compile(r"\d[\d.]*(,\d[\d.]*)*,?")
@@ -80,6 +83,20 @@ class Kind:
         known = (*self.choices, *self.words)
         parts = [part.partition(":")[0] for part in word.rstrip(",").split(",")]  # a device may have a number
         return all(part in known or named_by(part, known) for part in parts)
+
+    def listed(self, key: str, node: Node) -> tuple[Any, ...]:
+        """The values of a key of a YAML file: those of a list, or a single one. Raises UsageError with the place."""
+        values = []
+        for item in node.items():
+            try:
+                values.append(self.check(item.content, item.text))
+            except UsageError as error:
+                item.refuse(f"{key} {error}")
+        if not values:
+            node.refuse(f"{key} is an empty list: remove it, or give a value")
+        if twice := [value for value in values if values.count(value) > 1]:
+            node.refuse(f"{key} contains {twice[0]!r} twice: remove one")
+        return tuple(values)
 
 
 def _is_number(value: Any) -> bool:

@@ -23,7 +23,7 @@ from subprocess import PIPE, TimeoutExpired
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarking.core.child_process import kill_tree, module_command, start
+from benchmarking.core.child_process import ending, kill_tree, module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
@@ -93,7 +93,7 @@ class Keeper:
         if self._ended is None:
             with suppress(queue.Empty):
                 message = self._messages.get(timeout=limit_s)
-                self._ended = "its keeper process was killed" if message is None else _exit_words(message["ended"])
+                self._ended = "its keeper process was killed" if message is None else ending(message["ended"])
         return self._ended
 
     def close(self) -> None:
@@ -349,11 +349,3 @@ def _listens(port: int | None) -> bool:
     except OSError:
         return False
     return True
-
-
-def _exit_words(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    with suppress(ValueError):
-        return signal.Signals(-code).name
-    return f"signal {-code}"

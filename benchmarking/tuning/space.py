@@ -20,7 +20,7 @@ import itertools
 import math
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,7 +39,7 @@ from benchmarking.core.records import PRECISIONS, Precision, Result, Scalar, Wor
 from benchmarking.core.sample_statistics import PERCENTILES, TAIL_MIN_SAMPLES, exact_share_interval
 from benchmarking.core.settings import TEXT
 from benchmarking.core.text import counted
-from benchmarking.core.untrusted.input_files import Node, read_yaml
+from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine, points_by_reason
@@ -135,43 +135,25 @@ def read_choices(path: Path) -> Choices:
     settings = {setting.key: setting for setting in MEASURING.values()}
     found: dict[str, Any] = {"options": {}}
     for key, node in keys.items():
-        _known(key, known, node)
+        node.check_known(key, known)
         if key == EXCLUDE:
             excluded = []
             for entry in node.items():
                 conditions = entry.mapping(EXCLUDE)
                 for name, condition in conditions.items():
-                    _known(name, (*EXCLUDED_BY, *runtime_options()), condition)
+                    condition.check_known(name, (*EXCLUDED_BY, *runtime_options()))
                 if not conditions:
                     entry.refuse("exclude takes mappings such as {runtime: eager, precision: int8}")
                 excluded.append({name: _text(condition.content) for name, condition in conditions.items()})
             found[EXCLUDE] = tuple(excluded)
             continue
-        kind = settings[key].kind if key in LISTS else TEXT
-        values = []
-        for item in node.items():
-            try:
-                values.append(kind.check(item.content, item.text))
-            except UsageError as error:
-                item.refuse(f"{key} {error}")
-        if not values:
-            node.refuse(f"{key} is an empty list: remove it, or give a value")
-        if twice := [value for value in values if values.count(value) > 1]:
-            node.refuse(f"{key} contains {twice[0]!r} twice: remove one")
         if key in LISTS:
-            found[key] = tuple(values)
+            found[key] = settings[key].kind.listed(key, node)
         else:
-            found["options"][key] = tuple(values)
+            found["options"][key] = TEXT.listed(key, node)
     for name in found.get("runtimes", ()):
-        _known(name, plugins.names(plugins.RUNTIMES), keys["runtimes"], "runtime")
+        keys["runtimes"].check_known(name, plugins.names(plugins.RUNTIMES), "runtime")
     return Choices(**found)
-
-
-def _known(word: str, known: Sequence[str], node: Node, what: str = "key") -> None:
-    try:
-        choice(word, known, what)
-    except UsageError as error:
-        node.refuse(str(error))
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,6 @@ Only this machine can open the pages. With --host ADDRESS other machines can too
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import re
 import secrets
@@ -21,7 +20,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.argument_types import names
+from benchmarking.core.argument_types import is_loopback, names
 from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
 from benchmarking.core.settings import add_settings
@@ -146,16 +145,6 @@ def _token(arguments: argparse.Namespace) -> str | None:
             "or leave out --host"
         )
     return given
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _listening(host: str, port: int) -> socket.socket:

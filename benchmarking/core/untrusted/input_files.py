@@ -19,7 +19,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -276,6 +276,13 @@ class Node:
     def refuse(self, problem: str) -> NoReturn:
         """Raise UsageError about this place."""
         raise UsageError(f"{self.location}: {problem}")
+
+    def check_known(self, word: str, known: Sequence[str], what: str = "key") -> None:
+        """Raise UsageError, with similar ones, for a word of this place that is none of the known ones."""
+        from benchmarking.core.suggestions import unknown_name
+
+        if word not in known:
+            self.refuse(unknown_name(word, known, what))
 
     def mapping(self, what: str) -> dict[str, Node]:
         """The content of a mapping. Raises UsageError for anything else."""

@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from benchmarking.core import plugins
-from benchmarking.core.child_process import OWN_PYTHON, start
+from benchmarking.core.child_process import OWN_PYTHON, ending, start
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.plugins import kinds, names_with
@@ -162,7 +162,7 @@ class ChildProbe:
         except subprocess.TimeoutExpired:
             return (self._failure(f"did not answer within {self._time_limit_s:g} s"),)
         if code != 0:
-            return (self._failure(f"ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"),)
+            return (self._failure(f"ended with {ending(code)}"),)
         try:
             return parse_devices(_text(self._stdout))
         except FormatError as error:

@@ -22,7 +22,7 @@ from dataclasses import field
 from types import TracebackType
 from typing import Any, TypeVar, get_args
 
-from benchmarking.core.child_process import ENDING_SIGNALS, kill_tree, module_command, start
+from benchmarking.core.child_process import ENDING_SIGNALS, ending, kill_tree, module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import CallProfile, ProfileSettings
@@ -153,10 +153,7 @@ class WorkerProcess:
         """The error of a worker that ended, or sent an unexpected message: how it ended, with its last line on
         stderr."""
         status = self.exit_status()
-        names = {number.value: number.name for number in signal.Signals}
-        how = f"ended with exit code {status}"
-        if status < 0:
-            how = f"was killed by {names.get(-status, f'signal {-status}')}"
+        how = f"was killed by {ending(status)}" if status < 0 else f"ended with {ending(status)}"
         if -status in (getattr(signal, name, None) for name in ENDING_SIGNALS):
             time.sleep(OWN_SIGNAL_S)
         if status == -signal.SIGTERM or status == -getattr(signal, "SIGKILL", 9):

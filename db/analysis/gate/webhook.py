@@ -7,7 +7,6 @@ either could disclose the message. A failed delivery is reported, but never fail
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from benchmarking.core.argument_types import is_loopback
 from benchmarking.core.command_line import note
 from benchmarking.core.records import Json
 from benchmarking.core.text import counted, first_few, visible
@@ -80,7 +80,7 @@ def why_not_usable(address: str) -> str | None:
         return f"${ADDRESS} is not a URL that starts with https://"
     if user is not None or not address.isprintable() or " " in address:
         return f"${ADDRESS} contains a user name or a space: put the secret into the path or the query"
-    if parts.scheme == "http" and not _is_loopback(host) and os.environ.get(ANY_SCHEME) != "1":
+    if parts.scheme == "http" and not is_loopback(host) and os.environ.get(ANY_SCHEME) != "1":
         return f"${ADDRESS} is unencrypted http to another machine: use https, or set {ANY_SCHEME}=1"
     return None
 
@@ -121,7 +121,7 @@ def _attempt(body: bytes, address: str, timeout_s: float) -> tuple[str | None, b
     headers = {"Content-Type": "application/json", "User-Agent": "benchhouse"}
     request = urllib.request.Request(address, data=body, headers=headers, method="POST")  # noqa: S310 - http(s), checked
     handlers: list[Any] = [_NoRedirection]
-    if _is_loopback(urlsplit(address).hostname or ""):
+    if is_loopback(urlsplit(address).hostname or ""):
         handlers.append(urllib.request.ProxyHandler({}))
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=max(timeout_s, 0.1)):
@@ -141,10 +141,3 @@ def _attempt(body: bytes, address: str, timeout_s: float) -> tuple[str | None, b
         return f"no connection ({type(error.reason).__name__})", False, 0.0
     except (OSError, HTTPException, ValueError) as error:
         return f"no connection ({type(error).__name__})", False, 0.0
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

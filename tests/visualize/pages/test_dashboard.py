@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from visualize.pages.dashboard import is_loopback, main
+from benchmarking.core.argument_types import is_loopback
+from visualize.pages.dashboard import main
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from typing import IO
 
 from benchmarking.builds.store import BuildKey, BuildStore, Make, combined_facts
 from benchmarking.core import plugins
-from benchmarking.core.child_process import run_module
+from benchmarking.core.child_process import ending, run_module
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
@@ -269,8 +269,8 @@ def _asked(engine: str, device: str) -> str | None:
     if done.exit_code is None:
         return f"{engine} did not answer within {TIME_LIMIT_S:g} s whether it can use this device"
     if done.exit_code != 0:
-        ending = f"signal {-done.exit_code}" if done.exit_code < 0 else f"exit code {done.exit_code}"
-        return f"{engine} cannot be asked about this device ({ending}): {done.last_line or 'nothing on stderr'}"
+        why = done.last_line or "nothing on stderr"
+        return f"{engine} cannot be asked about this device ({ending(done.exit_code)}): {why}"
     answer = json.loads(done.stdout)
     return None if answer is None else str(answer)
 

@@ -45,7 +45,7 @@ def test_a_crashed_probe_is_not_found_with_its_last_line_on_stderr(monkeypatch):
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 def test_a_killed_probe_names_its_signal(monkeypatch):
     device = device_printed_by("import os; os.kill(os.getpid(), 11)", monkeypatch)
-    assert device.why_not.startswith("its probe ended with signal 11: nothing on stderr")
+    assert device.why_not.startswith("its probe ended with SIGSEGV: nothing on stderr")
 
 
 def test_sixteen_gpus_that_a_driver_starts_one_after_the_other_are_within_the_limit():
