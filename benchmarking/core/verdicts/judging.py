@@ -23,8 +23,9 @@ Values are compared as logarithms, so a change is a ratio. Two cases get a verdi
     q                   Benjamini-Hochberg, over all differences judged together
     detectable          the smallest change at one of n judged points that would be found with a probability of about
                         80 %: the noncentral t's at p = 0.004 / n, or what the order of the rounds takes to prove it
-                        (`launches`), times SE; at least t(0.8, df) SE above 2 %, and above the largest difference that
-                        counts as none: what few rounds cannot prove, or the history's sessions differ by
+                        (`launches`), times SE, and in turns times 1 + 1 / df, since SE may be too small; at least
+                        t(0.8, df) SE above 2 %, and above the largest difference that counts as none: what few rounds
+                        cannot prove, or the history's sessions differ by
 
 Both have the resolution of the clock added to SE: values that are all equal are known to half a step, not exactly.
 
@@ -436,6 +437,8 @@ def _detectable(pair: Pair, error: float, degrees: float, judged: int) -> float:
     errors = critical * (1 - 1 / (4 * degrees)) + NORMAL_POWER * math.sqrt(1 + critical**2 / (2 * degrees))
     if alpha is not None:
         errors = max(errors, errors_to_prove(rounds, alpha, POWER))
+    if is_in_turns:  # it is known as badly as that of the rounds that would find it; of sessions, it is the same one
+        errors *= 1 + 1 / degrees
     return max(errors * error, least + power * error)
 
 
