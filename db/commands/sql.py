@@ -3,7 +3,8 @@
 No other file can be read or written. FROM columns_of('hardware_comparison') lists the columns of a table or view with
 their meaning; .help lists the commands of the shell. In a terminal, the shell works on a snapshot of the database, so
 runs can be stored while it is open. Without a terminal, statements are read from stdin, and the exit code is 1 if one
-of them failed.
+of them failed. The formats are the shell's own: vertical and markdown print control characters of stored texts as they
+are, and json has NaN and Infinity, which are no JSON; benchhouse query has texts for both.
 """
 
 from __future__ import annotations
