@@ -65,7 +65,7 @@ PLAIN_VALUE = re.compile(
     rf"""(?ix) [\d.]{{1,6}} | \d{{1,6}}\.\d{{1,12}}
     | none | null | true | false | yes | no | on | off | unset | empty | unknown | missing
     | default | required | optional | enabled | disabled | failed | denied | refused | rejected | invalid | expired
-    | not | is | was | \*{{3,}} | <\w+> | \[\w+\] | \$\{{?\w+\}}?
+    | not | is | was | \*{{3,}} | <\w+> | \[(?!\d)\w+\] | \$\{{?\w+\}}?
     | {KEY_FILE.pattern.removeprefix("(?i)")}"""
 )
 """What is no secret after the name of one: counts, switches, outcomes, placeholders, files of keys."""

@@ -88,9 +88,11 @@ PROSE = (
 """Words after a flag in a sentence about it."""
 MAX_VALUE = 500
 """Characters that are read of a value without quotes before it is known to be a secret."""
+CLOSING = {")": "(", "]": "[", "}": "{"}
 REST = re.compile(r"""[^\s,;&"']*""")
 QUOTED = r"""\\"(?:(?!\\").){0,4000}\\" | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.|\'\')*' """
-LIST = rf"""\[\s*(?:{QUOTED})(?:\s*,\s*(?:{QUOTED}))*\s*\]"""
+ITEM = rf"""(?:{QUOTED} | [\d.]{{1,40}})"""
+LIST = rf"""\[\s*{ITEM}(?:\s*,\s*{ITEM})*\s*\]"""
 FLOW = r"""\[[^\[\]\n"']{1,2000}\]"""
 """A list of YAML without quotes."""
 BLOCK = r"""[|>][+-]?[ \t]*\n[ \t]+[^\n]+"""
@@ -106,13 +108,18 @@ JOINED = rf"""[bu]?(?:{QUOTED})(?:\\'(?=')|\s?\+\s?(?={QUOTED})|{QUOTED})*"""
 """Text in quotes, which a shell, or the sign "+", joins with what follows."""
 SHELL = r"""\$\([^()\n]{1,400}\)|`[^`\n]{1,400}`"""
 """What a shell replaces by the output of a command."""
+DEEPER = r"""\{\s*["']"""
+OBJECT = rf"""{DEEPER}[^{{}}]{{1,2000}}\}}"""
+"""An object of JSON; in one with others inside, each field is looked at."""
 BRACES = r"""\{[^{}\s"':]{4,200}\}"""
 """A value of ODBC that contains signs."""
 VALUE = re.compile(
     rf"""(?xs) {TRIPLE} | {DEEP} | {CURLY} | {SHELL} | {BRACES} | [\w:.]{{0,60}}\(\s*(?:{QUOTED}) | {JOINED} | {LIST}
-    | {FLOW} | {BLOCK} | {TAGGED} | ["'][^\n]* | [^\s,;&"']{{1,{MAX_VALUE}}} """
+    | {FLOW} | {OBJECT} | {BLOCK} | {TAGGED} | ["'][^\n]* | (?!{DEEPER})[^\s,;&"']{{1,{MAX_VALUE}}} """
 )
-VALUES = re.compile(rf"""(?xs) [bu]?(?:{QUOTED}) | {LIST} | {FLOW} | ["'][^\n]* | [^\s;&"']{{1,{MAX_VALUE}}} """)
+VALUES = re.compile(
+    rf"""(?xs) [bu]?(?:{QUOTED}) | {LIST} | {FLOW} | {OBJECT} | ["'][^\n]* | (?!{DEEPER})[^\s;&"']{{1,{MAX_VALUE}}} """
+)
 LINE = re.compile(rf"""(?xs) {QUOTED} | [^\n"']+ """)
 SCHEMES = "bearer|basic|digest|negotiate|ntlm|hawk|hoba|token|key|api[-_]?key|oauth|dpop|gnap|signature"
 AUTHORIZATION = re.compile(
@@ -344,7 +351,8 @@ def _without_named(text: str) -> str:
         assert found is not None
         looked_at = found.end("name")
         value = None if found["sign"] is None else _named_value(text, found)
-        if value is not None and not is_plain(found["name"], value[0].strip("\"'\\")):
+        told = "" if value is None else _without_closing(value[0]).strip("\"'\\")
+        if value is not None and not is_plain(found["name"], told):
             parts += [text[position : found.end()], _hidden(value[0])]
             position = looked_at = value.end()
             if len(value[0]) == MAX_VALUE:
@@ -397,7 +405,7 @@ def _is_special(text: str) -> bool:
 
 def _is_prose(text: str, value: re.Match[str]) -> bool:
     """Whether a word follows that is part of a message, such as "unknown tag 'password': known: ..."."""
-    if re.match(r"\[\s*[\"']", value[0]) and any(map(str.isdigit, value[0])):
+    if re.match(r"\[\s*[\"'\d]", value[0]) and any(map(str.isdigit, value[0])):
         return False
     return value[0][:1] not in "\"'\\" and re.match(r"\[|[a-z]+[:?.!]?(?:\s|$)", text[value.start() :]) is not None
 
@@ -454,11 +462,18 @@ def _without_login(found: re.Match[str]) -> str:
     return f"{user}:{LEFT_OUT}@"
 
 
+def _without_closing(value: str) -> str:
+    """The value without the brackets at its end that close what began before it: {"password": 1234}."""
+    while value[-1:] in CLOSING and value.count(value[-1]) > value.count(CLOSING[value[-1]]):
+        value = value[:-1]
+    return value
+
+
 def _hidden(value: str) -> str:
     """What replaces a value, in its quotes."""
     opening = re.match(r"[bu]?\\{0,7}[\"']", value)
     if opening is None:
-        return LEFT_OUT
+        return LEFT_OUT + value[len(_without_closing(value)) :]
     quote_mark = opening[0].lstrip("bu")
     is_closed = len(value) > len(opening[0]) and value.endswith(quote_mark)
     return f"{opening[0]}{LEFT_OUT}{quote_mark if is_closed else ''}"

@@ -70,7 +70,15 @@ def test_known_token_formats_are_redacted_everywhere(secret):
         ("password=123456.7890", "password=***"),
         ("db_password: 123456", "db_password: ***"),
         ("--password 1234 x", "--password *** x"),
-        ("{'clientSecret': 1234.5678}", "{'clientSecret': ***"),
+        ("{'clientSecret': 1234.5678}", "{'clientSecret': ***}"),
+        ('[{"a": {"password": 1234}}]', '[{"a": {"password": ***}}]'),
+        ('{"password": null, "b": {"secret": true}}', '{"password": null, "b": {"secret": true}}'),
+        ("run(1, password=hunter22).go(2)", "run(1, password=***)"),
+        ("connect (--password hunter22)", "connect (--password ***)"),
+        ("{env: [PASSWORD=a[b]c1]}", "{env: [PASSWORD=***]}"),
+        ('{"password": ["b", 87654321], "n": 2}', '{"password": ***, "n": 2}'),
+        ('{"secret": {"a": 87654321, "b": "c"}, "n": 2}', '{"secret": ***, "n": 2}'),
+        ('{"secret": {"a": {"password": "hunter22"}}}', '{"secret": {"a": {"password": "***"}}}'),
     ],
 )
 def test_named_secrets_in_text_are_redacted(text, left):
