@@ -56,6 +56,9 @@ ESTIMATES = {"singlestream": "latency_p90_early_stopping_ms", "multistream": "la
 EARLY_STOPPING_SINCE = 2.0
 """Since this round that latency is the estimate of early stopping: an upper bound of the percentile with 99 %
 confidence, not the observed percentile."""
+OBSERVED = ("llama3.1-8b-edge",)
+"""Models whose result in SingleStream is the observed percentile in every round: early stopping estimates their times
+of tokens."""
 SAMPLES, TOKENS = "throughput_samples_per_sec", "throughput_tokens_per_sec"
 PERCENTILE_ONLY = f"{NOT_SUPPORTED}: the table has one percentile"
 MILLI = 1e-3
@@ -246,7 +249,7 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
             doubts.append(doubt("mislabelled_throughput", "info", value=value, stated_unit=units, unit="tokens/s"))
             column = TOKENS
         if column is None:
-            is_estimate = _round(fields) >= EARLY_STOPPING_SINCE
+            is_estimate = _round(fields) >= EARLY_STOPPING_SINCE and _word(fields, "Model") not in OBSERVED
             column = (ESTIMATES if is_estimate else PERCENTILES).get(scenario, "latency_stated_ms")
         metrics = {column: value * factor}
         if measured_power is not None:

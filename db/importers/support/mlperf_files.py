@@ -47,7 +47,10 @@ COUNT = re.compile(r"(?<!\s)\s*\(x(\d{1,5})\)\s*$")
 CAPACITY = re.compile(r"\s*([0-9.]+)\s*(GB|GiB|TB|TiB|MB|MiB)\b.*")
 BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 SOFTWARE = re.compile(r"([A-Za-z][\w .-]*?)[ =:]v?(\d[\w.+-]*)")
-AUDITS = "compliance"
+AUDITS = ("compliance", "audit")
+"""Folders beside results that hold the compliance tests of a round; round 0.5 says audit."""
+AUDIT = re.compile(r"TEST\d\d(-\w+)?", re.IGNORECASE)
+"""The folder of a compliance test, which later rounds have inside results."""
 SYSTEM = {"system_name", "accelerator_model_name", "host_processor_model_name"}
 MEASUREMENT = {"weight_data_types", "input_data_types"}
 ENDPOINTS = {"n_samples_issued", "n_samples_completed", "duration_ns"}
@@ -72,7 +75,7 @@ class Place:
     inside: str = ""
     """The path of the file's folder from the root: identical logs of two models, or of two runs, are two results."""
     is_audit: bool = False
-    """Whether it is in the folder of the compliance tests."""
+    """Whether it is in a folder of compliance tests."""
 
     def system_file(self, platform: str | None = None) -> Path | None:
         """The path of the system's description; None without one."""
@@ -84,11 +87,11 @@ class Place:
 
 
 def place_of(path: Path) -> Place:
-    """The place, from the folders DIVISION/SUBMITTER/results/SYSTEM/MODEL/SCENARIO/..., or compliance instead of
+    """The place, from the folders DIVISION/SUBMITTER/results/SYSTEM/MODEL/SCENARIO/..., or one of AUDITS instead of
     results."""
     parts = path.parts
     for at, part in enumerate(parts):
-        if part in DIVISIONS and len(parts) > at + 5 and parts[at + 2] in ("results", AUDITS):
+        if part in DIVISIONS and len(parts) > at + 5 and parts[at + 2] in ("results", *AUDITS):
             submitter, kind, system, model, scenario = parts[at + 1 : at + 6]
             return Place(
                 division=part,
@@ -98,7 +101,7 @@ def place_of(path: Path) -> Place:
                 scenario=scenario if scenario != path.name else None,
                 root=Path(*parts[:at]) if at else Path(),
                 inside="/".join(parts[at:-1]),
-                is_audit=kind == AUDITS,
+                is_audit=kind in AUDITS or any(AUDIT.fullmatch(folder) for folder in parts[at + 6 : -1]),
             )
     return Place()
 
@@ -224,6 +227,8 @@ ESTIMATES = {
 """Scenario -> early stopping's estimate, its result, and its metric. (The suffixes ss and ms are the scenarios, not
 units.)"""
 ESTIMATE = re.compile(r"\* Early stopping (90|99)(?:\.0)?th percentile estimate")
+OF_TOKENS = re.compile(r"(TTFT|TPOT) Early Stopping Result:")
+"""The title of estimates for the times of tokens. The detailed log writes these under the keys of the queries' too."""
 OF_PERCENTILE = {"90": "early_stopping_latency_ss", "99": "early_stopping_latency_ms"}
 """Percentile of an estimate in a summary -> its key: the result of SingleStream, and of MultiStream."""
 PER_SAMPLE = "Per-sample latency:"
@@ -287,13 +292,14 @@ def of_summary(file: ForeignFile) -> list[dict[str, Any]]:
     """The lines of each summary in a text by the detailed log's keys; other lines by their labels."""
     events: dict[str, Any] = {}
     summaries = [events]
-    is_parameter = is_per_sample = False
+    is_parameter = is_per_sample = is_of_tokens = False
     for line in (file.text or "").splitlines():
         if "sut_name" in events and line.strip().startswith((TITLE, FIRST_LABELS[0].strip())):
-            events, is_parameter, is_per_sample = {}, False, False
+            events, is_parameter, is_per_sample, is_of_tokens = {}, False, False, False
             summaries.append(events)
         is_parameter = is_parameter or line.strip() == PARAMETERS
         is_per_sample = not is_parameter and (is_per_sample or line.strip() == PER_SAMPLE)
+        is_of_tokens = is_of_tokens or OF_TOKENS.fullmatch(line.strip()) is not None
         found = LINE.fullmatch(line.strip())
         if found is not None:
             label, value = found.groups()
@@ -301,7 +307,7 @@ def of_summary(file: ForeignFile) -> list[dict[str, Any]]:
                 key = "effective_" + re.sub(r"[ (]+(\w+)\)", r"_\1", label)
             elif is_per_sample:
                 key = f"{PER_SAMPLE} {label}"
-            elif estimate := ESTIMATE.fullmatch(label):
+            elif (estimate := ESTIMATE.fullmatch(label)) and not is_of_tokens:
                 key = OF_PERCENTILE[estimate[1]]
             else:
                 named = (
@@ -358,7 +364,8 @@ def log_metrics(events: Fields, scenario: str | None) -> tuple[dict[str, float],
                 events, f"result_{place}_percentile_latency_ns", f"latency_{name}_ms"
             )
         key, column = ESTIMATES.get(scenario or "", ("", ""))
-        metrics |= _ms(events, key, column) if key else {}
+        is_of_tokens = events.peek("early_stopping_ttft_result") is not None
+        metrics |= _ms(events, key, column) if key and not is_of_tokens else {}
     unseen = {column for column, value in metrics.items() if value == 0 and column.endswith("_ms")}
     missing |= dict.fromkeys(sorted(unseen), NOT_REPORTED)
     return {column: value for column, value in metrics.items() if column not in unseen}, missing

@@ -215,6 +215,31 @@ def test_the_estimate_of_early_stopping_is_not_the_observed_percentile(tmp_path)
     assert (metrics["latency_p90_ms"], metrics["latency_p90_early_stopping_ms"]) == (4.7275, 4.7438)
 
 
+def test_estimates_for_the_times_of_tokens_are_none_of_a_query(tmp_path):
+    titles = "".join(
+        f"{of} Early Stopping Result:\n * Early stopping 90.0th percentile estimate: {ns}\n"
+        for of, ns in (("TTFT", 52_000_000), ("TPOT", 9_100_000))
+    )
+    summary = (FOLDER / "mlperf_log_summary.txt").read_text()
+    (tmp_path / "mlperf_log_summary.txt").write_text(summary.replace("Early Stopping Result:\n", titles))
+    result = runs(tmp_path / "mlperf_log_summary.txt")[0].results[0]
+    assert (result.metrics["latency_p90_ms"], "latency_p90_early_stopping_ms" in result.metrics) == (4.7275, False)
+    # The detailed log has them under the keys of a query's estimates.
+    key, of_tokens = '"key": "early_stopping_result"', '"key": "early_stopping_ttft_result"'
+    detail = (ROUND / "3d-unet-99" / LOG).read_text().replace(key, of_tokens)
+    (tmp_path / "mlperf_log_detail.txt").write_text(detail)
+    (run,) = runs(tmp_path / "mlperf_log_detail.txt")
+    assert "latency_p90_early_stopping_ms" not in run.results[0].metrics
+    assert run.origin.kept["early_stopping_latency_ss"] == 433237048
+    table = (FOLDER / "summary.csv").read_text().splitlines()
+    model = table[0].split(",").index('"Model"' if '"Model"' in table[0] else "Model")
+    row = next(line.split(",") for line in table if "SingleStream" in line)
+    (tmp_path / "summary.csv").write_text(
+        "\n".join([table[0], ",".join([*row[:model], "llama3.1-8b-edge", *row[model + 1 :]])])
+    )
+    assert runs(tmp_path / "summary.csv")[0].results[0].metrics == {"latency_p90_ms": 0.62}
+
+
 def test_the_queries_of_the_first_multistream_are_not_their_samples(tmp_path):
     lines = """================================================
 MLPerf Results Summary
@@ -264,6 +289,11 @@ def test_a_log_of_compliance_or_accuracy_has_no_results(tmp_path):
     path = audit / "singlestream/TEST01/performance/run_1/mlperf_log_detail.txt"
     assert without_results(path).startswith("compliance test: a repetition under changed conditions")
     assert without_results(Path(shutil.copy(path, tmp_path))).startswith("compliance test")
+    for inside in ("results/S/bert-99/Offline/TEST04/performance/run_1", "audit/S/bert-99/Offline/TEST05"):
+        log = tmp_path / "closed/Somebody" / inside / "mlperf_log_summary.txt"
+        log.parent.mkdir(parents=True)
+        shutil.copy(FOLDER / "mlperf_log_summary.txt", log)
+        assert without_results(log).startswith("compliance test")
     accuracy = ROUND / "3d-unet-99/singlestream/accuracy/mlperf_log_accuracy.json"
     assert without_results(accuracy) == "accuracy log: answers of the model, without times"
 
