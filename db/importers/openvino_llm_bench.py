@@ -11,9 +11,11 @@ warm-ups if there are several prompts, so statistics are computed from the itera
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from benchmarking.core.doubts import doubt
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Samples, Scalar
 from benchmarking.core.text import grouped
@@ -109,9 +111,10 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     for name, metric in LOAD_MEMORY.items():
         load[metric] = None if performance.peek(name) in ABSENT else performance.scaled(name, MB_PER_MIB, low=0)
     batch_size = metadata.count("batch_size") or 1
-    unread = ((one.unread_copy(), one) for one in iterations)
-    shapes = grouped(((_tokens(own, "input_size"), _tokens(own, "output_size")), one) for own, one in unread)
-    results = list(understood(file, shapes.values(), lambda alike: _result(alike, batch_size, load)))
+    calls = [(_call(one.unread_copy()), one) for one in iterations]
+    prompts = {call.prompt for call, _ in calls}
+    calls = [(call if len(prompts) > 1 else replace(call, prompt=None), one) for call, one in calls]
+    results = list(understood(file, grouped(calls).items(), lambda alike: _result(*alike, batch_size, load)))
     first, last = (_stated(entry) for entry in (iterations[0], iterations[-1])) if iterations else ({}, {})
     is_openvino = metadata.text("framework") == "ov"
     device, word, beams = metadata.text("device") or "unknown", metadata.text("precision"), metadata.count("num_beams")
@@ -152,12 +155,34 @@ def _number(iteration: Fields) -> int:
     return iteration.required(iteration.integer, "iteration")
 
 
-def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, float | None]) -> Result:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What the calls of one point have in common."""
+
+    tokens_in: int | None
+    tokens_out: int | None
+    """Tokens of the whole batch; None where they are not given."""
+    steps: int | None
+    """Denoising steps of a call that makes an image or a video."""
+    prompt: int | None
+    """The number of such a call's prompt, which has a size of image of its own."""
+
+
+def _call(iteration: Fields) -> Call:
+    tokens_in, tokens_out = _tokens(iteration, "input_size"), _tokens(iteration, "output_size")
+    is_image = not tokens_out and iteration.peek("latency") in ABSENT  # embeddings have one
+    steps, prompt = (_tokens(iteration, name) if is_image else None for name in ("infer_count", "prompt_idx"))
+    return Call(tokens_in=tokens_in, tokens_out=tokens_out, steps=steps or None, prompt=prompt)
+
+
+def _result(call: Call, iterations: Sequence[Fields], batch_size: int, load: Mapping[str, float | None]) -> Result:
     timed = [iteration for iteration in iterations if _number(iteration)]
     warm = [iteration for iteration in iterations if not _number(iteration)]
     # Tokens of one sequence of the batch; None for 0 tokens, or if the sequences differ.
-    totals = [_tokens(iterations[0], name) for name in ("input_size", "output_size")]
-    tokens_in, tokens_out = (total // batch_size if total and not total % batch_size else None for total in totals)
+    tokens_in, tokens_out = (
+        total // batch_size if total and not total % batch_size else None for total in (call.tokens_in, call.tokens_out)
+    )
+    axes = {"steps": call.steps, "prompt": call.prompt}
     phases: tuple[tuple[Sequence[Fields], Phase], ...] = ((warm, "warmup"), (timed, "measure"))
     samples = [block(0, [_call_ms(entry) for entry in own], phase=phase) for own, phase in phases]
     found: list[Samples] = []
@@ -182,7 +207,12 @@ def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, fl
     elif rates and tokens_out:
         metrics["decode_tokens_per_sec"] = median_of(rates)
     return foreign_result(
-        Point(batch_size=batch_size, sequence_length=tokens_in, new_tokens=tokens_out),
+        Point(
+            batch_size=batch_size,
+            sequence_length=tokens_in,
+            new_tokens=tokens_out,
+            axes={name: value for name, value in axes.items() if value is not None},
+        ),
         metrics={**metrics, **load},
         samples=[*samples, *found],
         warmup_iterations=len(warm),

@@ -580,6 +580,8 @@ def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
         chosen = row.any(setting)
         if isinstance(chosen, str | bool | int) and str(chosen).lower() not in ("false", "none", "", "0"):
             mode[setting] = chosen
+    if str(row.any("mtp")).lower() in ("on", "true"):  # the name of speculative decoding in the first versions
+        mode.setdefault("spec_decoding", "mtp")
     # Only a disaggregated server has other GPUs for prompts than for new tokens; others state the same ones twice.
     counts = [row.integer(name) or 0 for name in GPUS]
     of_workers = [(row.integer(f"{phase}_num_workers"), row.integer(f"{phase}_tp")) for phase in ("prefill", "decode")]

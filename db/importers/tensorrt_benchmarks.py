@@ -97,14 +97,23 @@ TRTEXEC_STATED = {
 INPUT_SHAPES = re.compile(r"\] Input inference shapes?\s*: ?(\S.*)$", re.MULTILINE)
 WORD = re.compile(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\S)+")
 SHAPE = re.compile(r"(?<![^,\s])([^,\s]*?)[:=](\d{1,9}(?:x\d{1,9})*)(?=[,\s]|$)")
-SETTINGS = (
-    *("useDLACore", "allowGPUFallback", "noDataTransfers", "useCudaGraph", "useSpinWait", "exposeDMA", "threads"),
-    *("sleepTime", "idleTime", "useManagedMemory", "persistentCacheRatio", "weightStreamingBudget", "useRuntime"),
-    *("best", "noTF32", "stronglyTyped", "sparsity", "precisionConstraints", "layerPrecisions", "layerDeviceTypes"),
-    *("inputIOFormats", "outputIOFormats", "builderOptimizationLevel", "maxAuxStreams", "tacticSources", "directIO"),
-    *("versionCompatible", "hardwareCompatibilityLevel", "preview"),
+BUILT_FOR = ("fp16", "bf16", "int8", "fp8", "int4")
+"""Flags of the precisions beside FP32 that the builder may choose."""
+FILES = ("onnx", "loadEngine", "uff", "model")
+"""Flags of the model's file."""
+NO_SETTING = (
+    *FILES,
+    *BUILT_FOR,
+    *("batch", "maxBatch", "shapes", "optShapes", "streams", "infStreams", "input", "output", "device", "loadInputs"),
+    *("iterations", "duration", "warmUp", "avgRuns", "percentile", "skipInference", "buildOnly", "separateProfileRun"),
+    *("timeDeserialize", "timeRefit", "calib", "saveEngine", "timingCacheFile", "noBuilderCache", "asyncFileReader"),
+    *("tempdir", "tempfileControls", "leanDLLPath", "monitorMemory", "profilingVerbosity", "verbose", "v"),
+    *("consistency", "dumpProfile"),
+    *("dumpRefit", "dumpOutput", "dumpRawBindingsToFile", "dumpLayerInfo", "dumpOptimizationProfile", "dumpKernelText"),
+    *("exportTimes", "exportOutput", "exportProfile", "exportLayerInfo", "getPlanVersionOnly", "useProfile"),
 )
-"""Flags that change what a query does, or how its engine is built: they distinguish series."""
+"""Flags that change neither what a query does nor how its engine is built, and those that are read on their own. All
+others distinguish series, also those that are not known here."""
 PRINTED_SETTINGS = {
     "useDLACore": re.compile(r"\] DLACore: ?(\d+)(?:\(.*\))?\s*$", re.MULTILINE),
     "useCudaGraph": re.compile(r"\] CUDA Graph: Enabled"),
@@ -113,10 +122,6 @@ PRINTED_SETTINGS = {
     "noDataTransfers": re.compile(r"\] Data transfers: Disabled"),
 }
 """The same in the options that the log repeats, for one without its command."""
-BUILT_FOR = ("fp16", "bf16", "int8", "fp8", "int4")
-"""Flags of the precisions beside FP32 that the builder may choose."""
-FILES = ("onnx", "loadEngine", "uff", "model")
-"""Flags of the model's file."""
 DEFAULT_WARM_UP_MS = 200.0
 FIELDS = {"latencyMs": "latency_wall", "computeMs": "latency_device", "h2dMs": "h2d", "d2hMs": "d2h"}
 """Field of --exportTimes -> metric of its samples; others keep their names."""
@@ -308,7 +313,10 @@ def _of_log(file: ForeignFile, part: str, above: str, index: int) -> ForeignRun:
     # Without shapes of their own, queries have the best ones of the build.
     stated_shapes = (",".join(INPUT_SHAPES.findall(part)), given.get("shapes", ""), given.get("optShapes", ""))
     batch, point, shapes = _sizes(stated_shapes, implicit)
-    mode: dict[str, Scalar | None] = {name: given[name] or True for name in SETTINGS if name in given}
+    options = Fields(file, {flag: value or True for flag, value in given.items()})
+    mode: dict[str, Scalar | None] = {**options.other_settings(NO_SETTING)}
+    if given.keys() & {"dumpProfile", "exportProfile"} and "separateProfileRun" not in given:
+        mode["dumpProfile"] = True  # each layer of the measured queries is timed
     for setting, pattern in PRINTED_SETTINGS.items():
         if printed := pattern.search(part):
             mode.setdefault(setting, printed[1] if pattern.groups else True)

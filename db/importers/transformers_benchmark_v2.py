@@ -41,10 +41,11 @@ DEFINITIONS = {
     "runtime_mode": "the scenario as the tool rewrote it: what it does not support together is turned off",
 }
 MEASUREMENTS = ("measurements", "measures")
-MODE = (
-    *("attn_implementation", "sdpa_backend", "compile_mode", "kernelize", "continuous_batching"),
-    *("compile_kwargs", "compile_options"),
+NO_SETTING = (
+    *("name", "warmup_iterations", "measurement_iterations"),
+    *("batch_size", "sequence_length", "num_tokens_to_generate"),
 )
+"""Fields of a configuration that are no settings of the runtime."""
 FILE_NAME = re.compile(r"(.+)_benchmark_\d{8}_\d{6}\.json")
 """The model in a file's name, with underscores for slashes: older versions name it nowhere else."""
 LONGEST_PROMPT = 400
@@ -110,7 +111,7 @@ def _run(key: str, entry: Fields) -> ForeignRun:
     metadata = entry.required(entry.fields, "metadata")
     config = entry.fields("config") or metadata.fields("config") or entry.refuse("config", "is missing")
     hardware = metadata.section("hardware_info")
-    mode = config.settings(MODE)
+    mode = config.unread_copy().other_settings(NO_SETTING)
     # The file does not name the device, but if it lists a GPU, the tool ran on it.
     gpu, gpu_gib = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
     gpu = None if gpu in NOTHING else gpu

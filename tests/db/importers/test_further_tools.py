@@ -193,6 +193,18 @@ def test_aggregates_of_inferencex_are_loads_on_their_gpus():
     assert (second.cell.device.type, second.results[0].metrics["time_to_first_token_ms"]) == ("rocm", 300)
 
 
+def test_mtp_of_the_first_versions_is_the_speculative_decoding_of_later_ones(tmp_path):
+    modes = {}
+    for name, value in (("mtp", "off"), ("mtp", "on"), ("spec_decoding", "none"), ("spec_decoding", "mtp")):
+        row = json.loads((FIXTURES / "imports/inferencex/agg_demo.json").read_text())[0]
+        row.pop("spec_decoding", None)
+        (tmp_path / "agg.json").write_text(json.dumps([{**row, name: value}]))
+        (run,) = all_of(tmp_path / "agg.json")
+        modes[value] = run.cell.runtime_mode
+    assert modes["on"] == modes["mtp"] == {**modes["off"], "spec_decoding": "mtp"}
+    assert modes["off"] == modes["none"]
+
+
 def test_an_agentic_load_of_inferencex_has_its_times_and_totals(tmp_path):
     shared = {"framework": "sglang", "model": "demo/model", "precision": "fp8", "conc": 4, "tp": 8}
     latency = {"ttft": {"mean": 102.0, "p50": 1.5, "p90": 389.5}, "tpot": {"p50": 0.008}, "e2el": {"p75": 40.0}}

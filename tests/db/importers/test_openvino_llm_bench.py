@@ -84,6 +84,14 @@ def test_a_step_of_an_image_is_not_a_token(changed):
     assert (result.point.label, result.metrics["latency_median_ms"]) == ("b2", pytest.approx(1050.0))
 
 
+def test_images_of_other_steps_and_prompts_are_other_points(changed):
+    sizes = {"input_size": 12, "output_size": "", "latency": ""}
+    images = only_run(changed(lambda one: {**one, **sizes, "infer_count": 4 + 16 * one["prompt_idx"]})).results
+    assert [dict(result.point.axes) for result in images] == [{"steps": 4, "prompt": 0}, {"steps": 20, "prompt": 1}]
+    (image,) = only_run(changed(lambda one: {**one, **sizes, "infer_count": 4, "prompt_idx": 0})).results
+    assert dict(image.point.axes) == {"steps": 4}
+
+
 def test_a_report_with_only_warm_ups_has_no_results(changed):
     with pytest.raises(NoResultsError, match=r"only warm-ups were run"):
         only_run(changed(lambda one: {**one, "iteration": 0}))

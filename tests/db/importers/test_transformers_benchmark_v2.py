@@ -39,7 +39,8 @@ def test_the_run_has_the_scenarios_settings():
     run, _ = runs(FOLDER / "benchmark.json")
     assert run.cell.workload.model_id == "meta-llama/Llama-3.1-8B-Instruct"
     assert (run.cell.runtime, run.cell.precision) == ("eager", "unknown")
-    assert run.cell.runtime_mode == {"attn_implementation": "sdpa", "continuous_batching": True}
+    of_runtime = {"attn_implementation": "sdpa", "continuous_batching": True}
+    assert run.cell.runtime_mode == {**of_runtime, "gpu_monitoring": True}
     assert (run.cell.device.type, run.cell.device.name) == ("cuda", "NVIDIA A10G")
     assert run.cell.device.memory_bytes == round(22.5 * 2**30)
     assert run.provenance.git_commit == "1f3c0de2a4b5c6d7e8f90123456789abcdef0123"

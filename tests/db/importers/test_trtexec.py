@@ -186,6 +186,21 @@ def test_flags_that_change_what_a_query_does_are_settings_and_a_dla_is_no_gpu(tm
     assert run.cell.runtime_mode == expected
 
 
+@pytest.mark.parametrize(
+    ("flags", "settings"),
+    [
+        ("--memPoolSize=workspace:16 --maxTactics=1", {"memPoolSize": "workspace:16", "maxTactics": "1"}),
+        ("--ofNewerVersions=3", {"ofNewerVersions": "3"}),
+        ("--dynamicPlugins=/home/me/plugin.so", {"dynamicPlugins": "plugin.so"}),
+        ("--exportProfile=/tmp/p.json", {"dumpProfile": True}),
+        ("--dumpProfile --separateProfileRun --exportTimes=t.json --duration=60 --device=1 --verbose", {}),
+    ],
+)
+def test_every_flag_that_is_not_known_to_change_nothing_is_a_setting(tmp_path, flags, settings):
+    plain = changed(tmp_path, "").cell.runtime_mode
+    assert changed(tmp_path, flags).cell.runtime_mode == {**plain, **settings}
+
+
 def test_a_log_without_its_command_states_the_settings_in_its_options(tmp_path):
     printed = "".join(
         f"[10/03/2024-10:47:40] [I] {line}\n"
