@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarking.core.doubts import KINDS, SEVERITIES
 from benchmarking.core.records import LOOP, SCENARIO, Scalar, bench_settings
@@ -19,6 +19,7 @@ from benchmarking.core.text import grouped, listed, number, visible
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
+Item = TypeVar("Item")
 DIGITS = 6
 """Significant digits of numbers for people."""
 HEADINGS = {"model_id": "model", "device_name": "hardware", "num_threads": "threads"}
@@ -94,6 +95,20 @@ def readable(value: Any) -> str:
 def heading(column: str) -> str:
     """The heading of a column, and its name in a sentence."""
     return HEADINGS.get(column, column)
+
+
+def subjects_of(
+    names: Iterable[str], items: Sequence[Item], value: Callable[[Item, str], object]
+) -> tuple[list[str], list[str]]:
+    """The columns in which the items of a table differ, and what all of them share, in words: "device cpu"."""
+    differing, shared = list[str](), list[str]()
+    for name in names:
+        first, *others = dict.fromkeys(value(item, name) for item in items)
+        if others:
+            differing.append(name)
+        elif first:
+            shared.append(f"{heading(name)} {first}")
+    return differing, shared
 
 
 def percent_change(change: float) -> str:
@@ -227,13 +242,12 @@ def bench_settings_of(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -
     return {row["run_id"]: bench_settings(json.loads(row["config"])) for row in configs}
 
 
-def with_words(rows: Sequence[Mapping[str, Any]], warehouse: Warehouse | None = None) -> list[dict[str, Any]]:
-    """The rows, each with the settings that distinguish it (`settings_words`) and its precision in words. With the
-    warehouse that they are from, and their run ids, those of user-written benchmarks too."""
-    further = NO_FURTHER if warehouse is None else bench_settings_of(warehouse, rows)
+def with_words(rows: Sequence[Mapping[str, Any]], warehouse: Warehouse) -> list[dict[str, Any]]:
+    """The rows, each with the settings that distinguish it (`settings_words`) and its precision in words."""
+    words = settings_words(rows, further=bench_settings_of(warehouse, rows))
     return [
-        {**row, SETTINGS: words, "precision": precision_words(row["precision"], row["runtime_mode"])}
-        for row, words in zip(rows, settings_words(rows, further=further), strict=True)
+        {**row, SETTINGS: settings, "precision": precision_words(row["precision"], row["runtime_mode"])}
+        for row, settings in zip(rows, words, strict=True)
     ]
 
 

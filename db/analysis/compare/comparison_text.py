@@ -17,7 +17,7 @@ from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, SIMULAT
 from db.analysis.compare.comparison import Comparison, Finding, Single
 from db.analysis.compare.matching import INSTEAD, in_words
 from db.analysis.junit import Case, junit_xml
-from db.values import doubt_word, heading, optional_number, percent_change
+from db.values import doubt_word, heading, optional_number, percent_change, subjects_of
 
 MOST_DETECTABLE = 10.0
 """Above it, results are too noisy for the figure to mean anything."""
@@ -118,8 +118,7 @@ def _head(comparison: Comparison) -> list[str]:
     )
     mean = ", geometric mean of the launches" if launches > 1 else ""
     lines = [f"{comparison.title}{mean}; A: {comparison.before}, B: {comparison.after}"]
-    shared = {name: values[0] for name, values in _subjects(comparison).items() if len(set(values)) == 1}
-    lines += [", ".join(f"{heading(name)} {value}" for name, value in shared.items() if value != NOTHING)]
+    lines += [", ".join(_subjects(comparison)[1])]
     # The keys that differ in the same way in all compared findings, except those that have a column.
     of_findings = [finding.differs for finding in comparison.findings if finding.judgement.change is not None]
     shown = comparison.findings[0].subject if comparison.findings else {}
@@ -136,7 +135,7 @@ def _head(comparison: Comparison) -> list[str]:
 
 def _table(comparison: Comparison, findings: Sequence[Finding], page: Page) -> Table:
     """A row per finding, without the subjects that all of the comparison share."""
-    several = _several(comparison)
+    several, _ = _subjects(comparison)
     unit = comparison.unit
     number_column = partial(Column[Finding], is_number=True)
     columns = [
@@ -207,7 +206,7 @@ def _notes(comparison: Comparison) -> list[str]:
     if 0 < len(without) < len(findings):
         have = "has" if len(without) == 1 else "have"
         lines.append(f"{len(without)} of {counted(len(findings), 'point')} {have} no figures, and no row in the table")
-    several = _several(comparison)
+    several, _ = _subjects(comparison)
     points: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         if finding.judgement.reason is not None:
@@ -277,9 +276,14 @@ def _only_in(name: str, singles: Sequence[Single]) -> list[str]:
     return lines
 
 
-def _several(comparison: Comparison) -> list[str]:
-    """The columns in which the findings differ, which tell points of one name apart."""
-    return [name for name, values in _subjects(comparison).items() if len(set(values)) > 1]
+def _subjects(comparison: Comparison) -> tuple[list[str], list[str]]:
+    """The columns in which the findings differ, which tell points of one name apart, and what they share in words."""
+    names = comparison.findings[0].subject if comparison.findings else ()
+
+    def value(finding: Finding, name: str) -> str | None:
+        return None if (text := _subject(name, finding)) == NOTHING else text
+
+    return subjects_of(names, comparison.findings, value)
 
 
 def _label(finding: Finding, several: Sequence[str]) -> str:
@@ -292,12 +296,6 @@ def _side_label(finding: Finding, place: int, several: Sequence[str]) -> str:
     """A side of a point: "B b1 s128", or "B onnxruntime b1 s128" where the findings are of several."""
     own = (finding.subject[name][place] for name in several)
     return " ".join(["AB"[place], *(value for value in own if value is not None), finding.point])
-
-
-def _subjects(comparison: Comparison) -> dict[str, list[str]]:
-    """Column -> its value in each finding."""
-    names = comparison.findings[0].subject if comparison.findings else ()
-    return {name: [_pair_text(*finding.subject[name]) for finding in comparison.findings] for name in names}
 
 
 def _pair_text(one: object, other: object) -> str:

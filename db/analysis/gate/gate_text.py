@@ -46,7 +46,7 @@ from db.analysis.gate.findings import (
 )
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, EARLY_FALSE_ALARMS, EARLY_RUNS, PARAMETERS
 from db.analysis.junit import Case
-from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change
+from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change, subjects_of
 
 MAX_NAMES = 4
 """Maximum series listed in a note; the rest are counted."""
@@ -129,19 +129,16 @@ def sentence(finding: Finding) -> str:
 
 
 def _head(findings: Sequence[Finding]) -> str:
-    first = findings[0].candidate
     sessions = sorted({finding.candidate.session_id for finding in findings})
     commits = sorted({(finding.candidate.git_commit or "")[:10] for finding in findings} - {""})
-    shared = [name for name in SUBJECTS if len(_values(findings, name)) == 1 and getattr(first, name) is not None]
     words = [f"session {', '.join(sessions)}", *([f"commit {', '.join(commits)}"] if commits else [])]
-    words += [f"{heading(name)} {getattr(first, name)}" for name in shared]
-    return ", ".join(words)
+    return ", ".join([*words, *_subjects(findings)[1]])
 
 
 def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
     """A row per finding with a verdict or a value, without the subjects that all of them share."""
     shown = [finding for finding in findings if finding.verdict in JUDGED or finding.candidate.value is not None]
-    several = _differing_subjects(findings)
+    several, _ = _subjects(findings)
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
     number_column = partial(Column[Finding], is_number=True)
     columns = [
@@ -246,7 +243,7 @@ def _notes(findings: Sequence[Finding]) -> list[str]:
         said = why if why.startswith(verdict) else f"{verdict}: {why}"
         lines.append(f"{said} ({listed(names, MAX_NAMES, '; ')})")
     judged = [finding for finding in findings if finding.verdict in JUDGED]
-    several = _differing_subjects(findings)
+    several, _ = _subjects(findings)
     labels = [" ".join([*(_subject_word(one, name) for name in several), one.candidate.point.label]) for one in judged]
     doubts = ((kind, label) for one, label in zip(judged, labels, strict=True) for kind in one.candidate.doubts)
     lines += doubt_notes(dict.fromkeys(doubts))  # once for all metrics
@@ -316,13 +313,9 @@ def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     return [*again, ("to gate now, without a history, with the code to compare with in FOLDER", shlex.join(words))]
 
 
-def _differing_subjects(findings: Sequence[Finding]) -> list[str]:
-    """The subjects in which findings differ; shared ones are in the head."""
-    return [name for name in SUBJECTS if len(_values(findings, name)) > 1]
-
-
-def _values(findings: Iterable[Finding], name: str) -> set[str]:
-    return {str(getattr(finding.candidate, name)) for finding in findings}
+def _subjects(findings: Sequence[Finding]) -> tuple[list[str], list[str]]:
+    """The subjects in which findings differ, and the shared ones, which are in the head."""
+    return subjects_of(SUBJECTS, findings, lambda finding, name: getattr(finding.candidate, name))
 
 
 def gate_document(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> dict[str, Any]:

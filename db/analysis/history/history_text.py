@@ -16,7 +16,7 @@ from db.analysis.gate.gate import RECOVERED
 from db.analysis.history.changes import Regression
 from db.analysis.history.detector import CLIP_REACH, Trend
 from db.analysis.history.histories import SHOWN, ChangePoint, History, WorseTrend
-from db.values import SETTINGS, heading, percent_change
+from db.values import heading, percent_change, subjects_of
 
 PERCENTILE = re.compile(r"_p9\d_")
 ENVIRONMENT = "environment?"
@@ -65,7 +65,7 @@ def histories_text(
 ) -> str:
     """Text for a terminal: a row per series with its newest value, and notes. `excursions` are alerts
     (`alerts.excursions_of`)."""
-    several = [name for name in SHOWN if len({history.subject[name] for history in histories}) > 1]
+    several, shared = subjects_of(SHOWN, histories, lambda history, name: history.subject[name])
     headings = ("series", *(heading(name) for name in several), "point", "runs", "history", metric.unit)
     keys = len(several) + 2
     width = WIDTH if page.text_width is None else max(1, min(LONG_WORD, page.text_width // BARS_SHARE))
@@ -93,8 +93,6 @@ def histories_text(
             )
         )
     table = Table(headings=(*headings, "changes"), rows=tuple(rows), numbers=(keys, keys + 2), keys=keys)
-    first = histories[0].subject
-    shared = [f"{heading(name)} {first[name]}" for name in SHOWN if name not in several and first[name]]
     changes = [change_point.change for history in histories for change_point in history.change_points]
     left_out = sum(history.left_out for history in histories)
     notes = []
@@ -166,25 +164,21 @@ def _trend_notes(trends: Sequence[WorseTrend]) -> list[str]:
 def _regression_head(regressions: Sequence[Regression]) -> str:
     if not regressions:
         return "no regressions, but trends"
-    shared_names = [
-        name for name in SHOWN if not _differs(regressions, name) and (name != SETTINGS or regressions[0].settings)
-    ]
-    shared = [f"{heading(name)} {getattr(regressions[0], name)}" for name in shared_names]
-    metrics = [] if _differs(regressions, "metric") else [regressions[0].metric.column]
-    return ", ".join([*metrics, *shared])
+    metrics = list(dict.fromkeys(one.metric.column for one in regressions))
+    return ", ".join([*(metrics if len(metrics) == 1 else []), *subjects_of(SHOWN, regressions, getattr)[1]])
 
 
 def _table(regressions: Sequence[Regression], page: Page = PLAIN) -> Table:
     """A row per regression, without the subjects that all of them share."""
     number_column = partial(Column[Regression], is_number=True)
-    several = [name for name in SHOWN if _differs(regressions, name)]
+    several, _ = subjects_of(SHOWN, regressions, getattr)
     metrics = [Column[Regression](heading="metric", text=lambda one: one.metric.column)]
     columns = [
         number_column(heading="change", text=lambda one: percent_change(one.relative_change)),
         number_column(heading="before", text=lambda one: number(one.value_before)),
         number_column(heading="after", text=lambda one: number(one.value_after)),
         Column(heading="unit", text=lambda one: one.metric.unit, spare=1),  # the metric's name ends with it
-        *(metrics if _differs(regressions, "metric") else []),
+        *(metrics if len({one.metric.column for one in regressions}) > 1 else []),
         *(Column[Regression](heading=heading(name), text=attrgetter(name)) for name in several),
         Column(heading="point", text=lambda one: one.point.label),
         Column(heading="since", text=lambda one: f"{one.history_time:%Y-%m-%d}"),
@@ -232,7 +226,3 @@ def _regression_notes(regressions: Sequence[Regression]) -> list[str]:
     }
     lines += [f"{ENVIRONMENT} in session {session}: {shift.text}" for session, shift in sorted(shifts.items())]
     return lines
-
-
-def _differs(regressions: Sequence[Regression], name: str) -> bool:
-    return len({getattr(regression, name) for regression in regressions}) > 1
