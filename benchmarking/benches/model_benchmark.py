@@ -24,7 +24,17 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import LATENCY_WALL, MS_PER_S, CustomMetric
-from benchmarking.core.records import INT32_MOST, PRECISIONS, Json, Point, Precision, Result, Scalar, available
+from benchmarking.core.records import (
+    INT32_MOST,
+    PRECISIONS,
+    Json,
+    Point,
+    Precision,
+    Result,
+    Scalar,
+    available,
+    is_whole,
+)
 from benchmarking.core.sample_statistics import Statistics, describe, quantile, tail_min_samples
 
 FIELD_ALIASES: Mapping[str, str] = {
@@ -170,7 +180,7 @@ class BenchmarkConfig:
         elif name in COUNTS:
             least = COUNTS[name]
             is_default = value is None and name != "batch_size"
-            if not is_default and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            if not is_default and (not is_whole(value) or value < least):
                 raise UsageError(f"{name} of {config_name} takes a whole number from {least}: got {value!r}")
             if not is_default and value > INT32_MOST:
                 raise UsageError(f"{name} of {config_name} takes a whole number up to {INT32_MOST}: got {value}")

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -35,6 +35,16 @@ class Range:
 
     def __str__(self) -> str:
         return f"from {self.least:.12g} to {self.most:.12g}"
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value of JSON is a number: true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether a value of JSON is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def to_json(record: Any) -> Any:
@@ -147,10 +157,9 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     if origin is list:
         return _expect(isinstance(data, list), data, where, "a list")
     if kind is float:
-        is_number = isinstance(data, int | float) and not isinstance(data, bool) and abs(data) <= sys.float_info.max
-        return float(_expect(is_number, data, where, "a number"))
+        return float(_expect(is_number(data) and abs(data) <= sys.float_info.max, data, where, "a number"))
     if kind is int:
-        return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "a whole number")
+        return _expect(is_whole(data), data, where, "a whole number")
     name = {type(None): "null", str: "text", bool: "true or false"}.get(kind, str(kind))
     return _expect(isinstance(data, kind), data, where, name)
 

@@ -39,6 +39,7 @@ from benchmarking.core.argument_types import (
     share,
     tag,
 )
+from benchmarking.core.codec import is_number, is_whole
 from benchmarking.core.command_line import PART_OF_LIST, add_aliases, choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import IN_SERIES, few_need
@@ -99,13 +100,13 @@ class Kind:
         return tuple(values)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and abs(value) < float("inf")
 
 
 def _whole_from(least: int) -> Callable[[Any, str], int]:
     def check(value: Any, text: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if not is_whole(value) or value < least:
             raise UsageError(f"takes whole numbers from {least}: got {text}")
         return value
 
@@ -117,7 +118,7 @@ def _number(most: float, *, least: float | None = None) -> Callable[[Any, str], 
     limits = "above 0" if least is None else f"from {least:g}"
 
     def check(value: Any, text: str) -> float:
-        fits = _is_number(value) and (value > 0 if least is None else value >= least)
+        fits = _is_finite(value) and (value > 0 if least is None else value >= least)
         if not fits:
             raise UsageError(f"takes numbers {limits}: got {text}")
         if value > most:
@@ -208,7 +209,7 @@ INPUT_VALUES = Kind(
     metavar="NAME=VALUE",
     python="Mapping[str, float]",
     parse=input_value,
-    check=_check_mapping("numbers", _is_number),
+    check=_check_mapping("numbers", _is_finite),
     is_repeated=True,
 )
 """Numbers by name."""

@@ -29,7 +29,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter
+from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter, is_whole
 from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.load.connections import MAX_DETAIL, MAX_REFUSAL, RequestError, Target, client_of
 from benchmarking.load.traffic import (
@@ -521,7 +521,7 @@ def _tool_call(delta: Mapping[str, Any]) -> str | None:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else None
+    return value if is_whole(value) and 0 <= value <= MAX_COUNT else None
 
 
 def _start(data: bytes) -> str:

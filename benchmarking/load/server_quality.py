@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.quality import MIN_WINDOWS, Quality, QualitySettings, without_quality
-from benchmarking.core.records import FAILED, NOT_SUPPORTED, Json
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, Json, is_number
 from benchmarking.core.untrusted.input_files import parse_json
 from benchmarking.core.untrusted.redaction import cut_to
 from benchmarking.load.connections import Target
@@ -196,7 +196,7 @@ WAYS: Mapping[str, Scored] = {"echo": _echoed, "prompt_logprobs": _prompted, "n_
 
 def _logarithm(value: Any) -> float:
     """Raises UnsupportedError for what is no logarithm of a probability."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value > 1e-3:
+    if not is_number(value) or math.isnan(value) or value > 1e-3:
         raise UnsupportedError("a token of the text has no log-probability")
     return -math.inf if value <= IMPOSSIBLE else min(0.0, float(value))
 

@@ -42,6 +42,7 @@ from benchmarking.core.records import (
     Result,
     Status,
     Workload,
+    is_number,
 )
 from benchmarking.core.sample_statistics import IntervalScope, LaunchStatistics, Statistics, describe, over_launches
 from benchmarking.core.text import grouped
@@ -282,7 +283,7 @@ def _combined(source: Source, launches: Sequence[Mapping[str, Any]]) -> dict[str
     values: dict[str, float] = {}
     for metric in from_source(source).values():
         given = (launch.get(metric.of) for launch in launches)
-        read = [float(value) for value in given if isinstance(value, int | float) and not isinstance(value, bool)]
+        read = [float(value) for value in given if is_number(value)]
         if read:
             value = OVER_LAUNCHES[metric.over_launches](read)
             values[metric.column] = bytes_to_mb(value) if metric.is_in_bytes else value

@@ -15,7 +15,7 @@ from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
 from benchmarking.core.doubts import SEVERITIES, doubt, of_slow_calls
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.plugins import kind_of
-from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload
+from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload, is_number
 from benchmarking.core.sample_statistics import (
     IQR_ERROR,
     Statistics,
@@ -389,7 +389,7 @@ def _above(kind: str, threshold: float, **number: float | None) -> Doubt | None:
 
 
 def _count(value: Json) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if is_number(value) else None
 
 
 def _present(*doubts: Doubt | None) -> Doubts:

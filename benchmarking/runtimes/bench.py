@@ -46,6 +46,7 @@ from benchmarking.core.records import (
     Readings,
     Scalar,
     Workload,
+    is_number,
 )
 from benchmarking.runtimes.support.torch.counting import BY_DEVICE, count_work
 
@@ -245,8 +246,7 @@ class SelfTimedOperation(BenchOperation):
             if value.time_to_first_token and not self._has_first_token:
                 self._own_ns[TIME_TO_FIRST_TOKEN] = round(value.time_to_first_token * NS_PER_S)
             value, in_seconds = value.latency, True
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or value <= 0:
+        if not is_number(value) or not math.isfinite(value) or value <= 0:
             unit = "seconds" if in_seconds else "milliseconds"
             name = f"{type(self.bench).__name__}.{method}"
             raise BenchhouseError(f"{name} must return {unit}, a number above 0: got {value!r}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import Doubt, Json, Result, Scalar
+from benchmarking.core.records import Doubt, Json, Result, Scalar, is_number
 from benchmarking.core.text import grouped
 from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile
@@ -25,7 +25,6 @@ from db.importers.support.reading import (
     csv_rows,
     has_benchmarks,
     has_columns,
-    is_number,
     parsed_number,
     shortened,
     top_fields,

@@ -17,12 +17,12 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core.quality import Quality, QualityValue
-from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Point, Scalar, canonical_hash
+from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Point, Scalar, canonical_hash, is_number
 from benchmarking.core.sample_statistics import exact_share_interval
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
-from db.importers.support.reading import Fields, is_number, storable, top_fields
+from db.importers.support.reading import Fields, storable, top_fields
 from db.importers.support.serving import server_host
 
 PAIR = re.compile(r"(?:^|,)(\w+)=([^,]+)")

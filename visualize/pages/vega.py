@@ -12,6 +12,7 @@ from textwrap import wrap
 from types import SimpleNamespace
 from typing import Any
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.text import visible
 from visualize.drawing.figure import Colour, Figure, Line, Panel
 from visualize.drawing.scales import Axis
@@ -309,7 +310,7 @@ def _table(figure: Figure) -> Grid:
         ),
         rows=tuple(
             tuple(
-                number_cell(value) if isinstance(value, int | float) and not isinstance(value, bool)
+                number_cell(value) if is_number(value)
                 else state_cell(str(value)) if name == "state" else text_cell(value)
                 for name, value in zip(names, row, strict=True)
             )

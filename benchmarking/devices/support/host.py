@@ -27,6 +27,7 @@ from benchmarking.core.records import (
     Json,
     Readings,
     canonical_hash,
+    is_whole,
 )
 from benchmarking.devices.support.system_values import (
     RunCommand,
@@ -95,7 +96,7 @@ def text_fact(facts: Readings, name: str) -> str | None:
 def int_fact(facts: Readings, name: str) -> int | None:
     """The fact if it is an integer, else None."""
     value: Json = facts.values.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if is_whole(value) else None
 
 
 def usable_memory_bytes(facts: Readings) -> int | None:

@@ -32,6 +32,7 @@ from benchmarking.core.records import (
     Provenance,
     Readings,
     Rebuild,
+    is_number,
 )
 from benchmarking.core.text import grouped
 from benchmarking.measure.context import Settings
@@ -102,7 +103,7 @@ def grid(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Point, ...]:
     """
     for name, values in axes.items():
         for value in values:
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if not is_number(value):
                 raise UsageError(f"{name} takes numbers: got {value!r}")
             if is_fractional(name):
                 if not 0 < value < float("inf"):

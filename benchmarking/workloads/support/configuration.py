@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
-from benchmarking.core.records import Json
+from benchmarking.core.records import Json, is_whole
 from benchmarking.core.untrusted import input_files
 from benchmarking.workloads.support import quantized_weights
 
@@ -123,7 +123,7 @@ def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
             value = section.get(name)
             least, most = (1 if name in POSITIVE_SIZES else 0), (MAX_LAYERS if name in ALL_LAYERS else MAX_SIZE)
             for size in value if isinstance(value, list) else [value]:  # a list has one size per stage
-                if size is None or (isinstance(size, int) and not isinstance(size, bool) and least <= size <= most):
+                if size is None or (is_whole(size) and least <= size <= most):
                     continue
                 text = repr(size) if len(repr(size)) <= 40 else f"{repr(size)[:37]}..."
                 raise UsageError(f"{where}: {name} is {text}: expected an integer from {least} to {most}")

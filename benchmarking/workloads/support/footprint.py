@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload
+from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload, is_whole
 from benchmarking.devices.support.host import FREE, TOTAL, free_host_bytes, free_memory
 from benchmarking.runtimes.support.torch.several_devices import weight_copies
 from benchmarking.workloads.support.configuration import LAYERS
@@ -310,4 +310,4 @@ def _part(config: Mapping[str, Json], names: tuple[str, ...]) -> Mapping[str, Js
 def _number(config: Mapping[str, Json], *names: str) -> int:
     """The first positive integer under the names, else 0."""
     values = (config.get(name) for name in names)
-    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0), 0)
+    return next((v for v in values if is_whole(v) and v > 0), 0)

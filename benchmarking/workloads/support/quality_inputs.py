@@ -34,7 +34,7 @@ from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.quality import CONTEXT_TOKENS, SCORED_TOKENS, TEXT_WINDOWS, QualitySettings
-from benchmarking.core.records import Json, Workload
+from benchmarking.core.records import Json, Workload, is_whole
 from benchmarking.core.text import listed
 from benchmarking.core.untrusted.input_files import open_regular, parse_json, read_text
 from benchmarking.workloads.support import processing
@@ -182,7 +182,7 @@ def _index(answer: Any, choices: Sequence[str]) -> int:
         if answer.strip() in choices:
             return choices.index(answer.strip())
         answer = ord(answer) - ord("A") if len(answer) == 1 and "A" <= answer <= "Z" else None
-    if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < len(choices):
+    if not is_whole(answer) or not 0 <= answer < len(choices):
         raise FormatError("the answer is not one of the choices, its index from 0, or its letter")
     return answer
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.records import Json, Point, Readings, Workload
+from benchmarking.core.records import Json, Point, Readings, Workload, is_whole
 from benchmarking.workloads.support.configuration import integer, part
 from benchmarking.workloads.support.generation import takes
 
@@ -69,7 +69,7 @@ def vocabulary_size(workload: Workload) -> int | None:
 
 def _numbers(value: Json) -> list[int]:
     values = value if isinstance(value, list) else [value]
-    return [number for number in values if isinstance(number, int) and not isinstance(number, bool)]
+    return [number for number in values if is_whole(number)]
 
 
 PHOTO_SIZE = (640, 480)

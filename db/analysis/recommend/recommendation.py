@@ -33,7 +33,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.plugins import has
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS, TO_MEASURE, source_of
-from benchmarking.core.records import Point
+from benchmarking.core.records import Point, is_number
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.core.verdicts.judging import FEW_LAUNCHES
@@ -547,7 +547,7 @@ def read_prices(path: Path) -> Prices:
         key = str(device).lower()
         if key in prices:
             raise UsageError(f"{path}: per_hour: {device} occurs twice")
-        if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
+        if not is_number(price) or not math.isfinite(price) or price < 0:
             raise UsageError(f"{path}: per_hour: {device}: expected a number from 0, found {price!r}")
         prices[key] = float(price)
     return Prices(currency=currency.strip(), per_hour=prices)

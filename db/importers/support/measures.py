@@ -31,12 +31,13 @@ from benchmarking.core.records import (
     Samples,
     Severity,
     Status,
+    is_number,
 )
 from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatistics, describe, over_launches, slow_calls
 from benchmarking.core.text import listed
 from db.importers.support.files import LeftOut
-from db.importers.support.reading import INT32_MAX, is_number
+from db.importers.support.reading import INT32_MAX
 from db.rows import NEVER_NEGATIVE
 
 MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": MS_PER_S}

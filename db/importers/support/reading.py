@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeGuard, TypeVar
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.provenance import naive_utc
-from benchmarking.core.records import Doubt, Json, Scalar
+from benchmarking.core.records import Doubt, Json, Scalar, is_number
 from benchmarking.core.untrusted.input_files import parse_yaml, without_surrogates
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.files import MOST_SEARCHED, MOST_SHOWN, ForeignFile, LeftOut, NoResultsError, floats
@@ -411,7 +411,7 @@ class Fields:
         """The number, or the reason why it is none."""
         if isinstance(value, str) and self._numbers_are_text:
             value = parsed_number(value)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             return f"expected a number, found {shortened(value)}"
         if abs(value) < LARGEST and value >= low:
             return float(value)
@@ -437,11 +437,6 @@ def understood(file: ForeignFile, entries: Iterable[Entry], read: Callable[[Entr
             file.leave_out_row(error)
         else:
             yield value
-
-
-def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether a value of JSON is a number: true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def has_keys(value: Any, names: Set[str]) -> TypeGuard[dict[str, Any]]:

@@ -22,7 +22,7 @@ from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core.errors import OutOfMemoryError, StorageError, memory_errors
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import version_of
-from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Cell, Json, Point, Readings
+from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Cell, Json, Point, Readings, is_number
 from benchmarking.core.untrusted.redaction import cut_to
 
 NAMES = ("flops", "bytes_accessed")
@@ -116,7 +116,7 @@ def stored_counts(facts: Mapping[str, Any]) -> Readings | None:
     by_device = values.get(BY_DEVICE)
     counts = [values[name] for name in NAMES if name in values]
     counts += by_device.values() if isinstance(by_device, dict) else [None]
-    are_numbers = all(isinstance(count, int | float) and not isinstance(count, bool) for count in counts)
+    are_numbers = all(is_number(count) for count in counts)
     if not are_numbers or not all(isfinite(count) and count >= 0 for count in counts):
         return None
     if not all(isinstance(why, str) for why in missing.values()):
