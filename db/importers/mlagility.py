@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
-from benchmarking.core.records import Json, Point, Result, Status
+from benchmarking.core.records import SERVER, Json, Point, Result, Scalar, Status
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
@@ -27,6 +27,7 @@ from db.importers.support.reading import (
     understood,
     yaml_object,
 )
+from db.importers.support.serving import OUTPUT_REQUESTED
 
 TOP_LEVEL = re.compile(r"^([a-z_]\w*):", re.MULTILINE)
 NOT_YAML = re.compile(r"^(?:```|[A-Za-z]\w* \w+ )", re.MULTILINE)
@@ -49,6 +50,14 @@ OLD_COLUMNS = {
 """Mean latency in ms, one column per device, in MLAgility's reports."""
 DEVICES = {"x86": "cpu", "nvidia": "cuda"}
 RUNTIMES = {"ort": "onnxruntime", "trt": "tensorrt", "torch-eager": "eager", "torch-compiled": "compiled"}
+ENGINES = {"huggingface": "eager", "oga": "onnxruntime-genai", "llama-cpp": "llama.cpp", "bench": SERVER, "": "unknown"}
+"""The measuring tool's name before "-bench" -> the runtime; `bench` alone sends requests to a server."""
+NO_SETTING = re.compile(
+    r".*bench(?:mark)?|load|accuracy-.*|.*-prompt|report|discover|verify-exporter|load-build|cache|version|system-info"
+)
+"""Tools that measure, test, or show, but leave the model and its engine as they are."""
+FIXED_LENGTH = {"huggingface-bench", "oga-bench"}
+"""Tools that count no iteration with an answer of another length than the requested one."""
 NUMBERS: MetricTable = {
     "mean_latency": "latency_mean_ms",
     "throughput": "inferences_per_sec",
@@ -66,7 +75,8 @@ NUMBERS: MetricTable = {
 }
 """Field -> metric and the factor to its unit."""
 TOKENS = ("prompt_tokens", "response_tokens")
-MEASURED = ("mean_latency", "throughput", "seconds_to_first_token", "token_generation_tokens_per_second")
+RATE, SPEED = "token_generation_tokens_per_second", "decode_tokens_per_sec"
+MEASURED = ("mean_latency", "throughput", "seconds_to_first_token", RATE)
 UNITS = {"mean_latency_units": "milliseconds (ms)", "throughput_units": "inferences per second (IPS)"}
 STATUSES: Mapping[str, Status] = {"timeout": "timed_out", "error": "failed", "killed": "failed", "incomplete": "failed"}
 NESTED = ("labels", "config", "system_info")
@@ -152,7 +162,12 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
     )
     model_id = next((name for name in found if isinstance(name, str) and name), "unknown")
     family = (evaluation.text("device_type") or "").partition("::")[0].lower()
-    device, runtime = evaluation.text("device"), evaluation.text("runtime")
+    device, runtime, tools = evaluation.text("device"), evaluation.text("runtime"), _tools(evaluation)
+    engine = next((one.removesuffix("-bench") for one in tools if one.endswith("bench")), "")
+    preparing = [one for one in tools if not (NO_SETTING.fullmatch(one) or (engine and engine in one))]
+    beams = evaluation.count("num_beams") or 1
+    mode: dict[str, Scalar | None] = {"backend": evaluation.text("backend") or None}
+    mode |= {"tools": ", ".join(preparing) or None, "num_beams": beams if beams > 1 else None}
     version, runtime_version = evaluation.text("turnkey_version"), evaluation.text("runtime_version")
     system = nested.get("system_info")
     if isinstance(system, list):  # lemonade's report on performance
@@ -166,20 +181,26 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
         task=evaluation.text("task") or "benchmark",
         model_revision=evaluation.text("hash"),
         started_at=evaluation.time("timestamp"),
-        results=_results(evaluation, errors),
+        results=_results(evaluation, errors, tools),
         device_type=DEVICES.get(kind, kind),
         device_name=device if family else None,  # in lemonade's files `device` is the type, in turnkey's the name
         cpu_model=processor if isinstance(processor, str) else None,
-        runtime=RUNTIMES.get(runtime or "", runtime or "unknown"),
-        runtime_mode={"backend": evaluation.text("backend") or None},
-        precision_word=evaluation.text("dtype"),
+        runtime=RUNTIMES.get(runtime or "", runtime or ENGINES.get(engine, engine)),
+        runtime_mode=mode,
+        precision_word=evaluation.text("dtype") or ("float16" if "convert-fp16" in tools else None),
         tool_version=version,
         versions={runtime: runtime_version} if runtime else {},
         kept={**evaluation.rest(), **nested, **({} if errors is None else {"error_log": errors})},
     )
 
 
-def _results(evaluation: Fields, errors: Json) -> list[Result]:
+def _tools(evaluation: Fields) -> list[str]:
+    """The tools that prepared and measured the model, in their order."""
+    tools = evaluation.peek("selected_sequence_of_tools")
+    return [str(one) for one in tools] if isinstance(tools, list) else []
+
+
+def _results(evaluation: Fields, errors: Json, tools: Collection[str]) -> list[Result]:
     """One result, or one for each prompt; for a build without numbers its status and error, or its benchmark's."""
     for name, unit in UNITS.items():
         if (stated := evaluation.text(name)) not in (None, unit):
@@ -210,21 +231,31 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
             states = ", ".join(word for word in words if word != "none") or "none"
             error = f"the file holds no measurement (status: {states})"
         return [foreign_result(Point(batch_size=1), status=status, error=cut_to(error, 2000))]
-    return [
-        foreign_result(
-            Point(
-                batch_size=1,
-                sequence_length=_tokens(fields, "prompt_tokens"),
-                new_tokens=_tokens(fields, "response_tokens"),
-            ),
-            metrics=fields.metrics(NUMBERS),
+    requested = evaluation.count("output_tokens")
+    answered = requested if FIXED_LENGTH.intersection(tools) else None
+    found = []
+    for fields in each:
+        metrics, missing = fields.metrics(NUMBERS), {}
+        if metrics.get(SPEED) == 0:
+            missing = {SPEED: "left_out: 0 in the file: too few tokens were requested to time them"}
+            metrics = {name: value for name, value in metrics.items() if not name.startswith("decode_")}
+        point = Point(
+            batch_size=1,
+            sequence_length=_tokens(fields, "prompt_tokens"),
+            new_tokens=answered if requested else _tokens(fields, "response_tokens"),
+            axes={OUTPUT_REQUESTED: requested} if requested and not answered else {},
+        )
+        result = foreign_result(
+            point,
+            metrics=metrics,
             iterations=iterations,
             warmup_iterations=warmups,
+            missing=missing,
             doubts=() if "prompt_tokens" in fields else (BATCH_NOT_STATED,),
             kept={**fields.rest(), **{name: fields.any(name) for name in TOKENS if name in fields}},
         )
-        for fields in each
-    ]
+        found.append(result)
+    return found
 
 
 def _tokens(fields: Fields, name: str) -> int | None:

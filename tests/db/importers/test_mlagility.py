@@ -146,3 +146,58 @@ def test_lemonades_report_has_the_responses_of_each_iteration():
     assert "time_to_first_token_std_ms" not in shorter.metrics
     assert (longer.metrics["time_to_first_token_mean_ms"], longer.metrics["decode_tokens_per_sec"]) == (250.0, 19.0)
     assert longer.extra["kept"]["response_tokens"] == [30, 32]
+
+
+def tools(*names, more=""):
+    return f"dtype: float16\n{more}selected_sequence_of_tools: [{', '.join(names)}]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "runtime", "mode", "point"),
+    [
+        ("lemonade", tools("huggingface-load", "accuracy-mmlu", "huggingface-bench"), "eager", {}, "b1 s128 n32"),
+        (
+            "lemonade",
+            tools("quark-quantize", "huggingface-bench", more="num_beams: 4\n"),
+            "eager",
+            {"tools": "quark-quantize", "num_beams": 4},
+            "b1 s128 n32",
+        ),
+        (
+            "lemonade",
+            tools("oga-load", "oga-bench", more="output_tokens: 512\n"),
+            "onnxruntime-genai",
+            {},
+            "b1 s128 n512",
+        ),
+        (
+            "lemonade",
+            tools("load-llama-cpp", "llama-cpp-bench", more="output_tokens: 512\n"),
+            "llama.cpp",
+            {},
+            "b1 s128 output_tokens_requested=512",
+        ),
+        ("lemonade", tools("load", "bench"), "server", {}, "b1 s128 n32"),
+        (
+            "turnkey",
+            tools("export-pytorch", "convert-fp16", "benchmark").removeprefix("dtype: float16\n"),
+            "onnxruntime",
+            {"tools": "export-pytorch, convert-fp16"},
+            "b1",
+        ),
+    ],
+)
+def test_the_tools_of_a_build_and_the_requested_length_tell_runs_apart(changed, name, stated, runtime, mode, point):
+    before = "dtype: float16\n" if name == "lemonade" else "author: demo\n"
+    (run,) = changed(f"{name}_stats.yaml", before, stated)
+    cell = run.cell
+    assert (cell.runtime, cell.runtime_mode, cell.precision) == (runtime, mode, "float16")
+    assert run.results[0].point.label == point
+
+
+def test_a_speed_of_0_of_lemonade_was_not_measured(changed):
+    (run,) = changed("lemonade_stats.yaml", "- 40.0\n", "- 0\n")
+    first, second = run.results
+    assert "decode_tokens_per_sec" not in first.metrics
+    assert first.missing["decode_tokens_per_sec"].startswith("left_out: 0 in the file")
+    assert second.metrics["decode_tokens_per_sec"] == 39.0
