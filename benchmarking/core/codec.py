@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args,
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.text import cut_off
 
 Record = TypeVar("Record")
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -196,5 +197,4 @@ def _expect(fits: bool, data: Any, where: str, what: str) -> Any:
 
 
 def _short(data: Any) -> str:
-    text = json.dumps(data, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return cut_off(json.dumps(data, ensure_ascii=False, default=str))

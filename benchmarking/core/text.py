@@ -106,8 +106,13 @@ def command_lines(command: str, width: int | None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """ "1 run", "2 runs" """
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """ "1 run", "2 runs", "3 launches" """
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
+
+
+def cut_off(text: str, most: int = 60) -> str:
+    """The text, which ends with "..." if it is longer than this."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:

@@ -15,7 +15,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import LIMIT_WORDS, SLO_SHARE
 from benchmarking.core.metrics import MS_PER_S, PEAK_MEMORY
 from benchmarking.core.records import LOOP, NUMBER_RANGE
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, cut_off
 from visualize.drawing.figure import Figure, NotDrawn
 
 if TYPE_CHECKING:
@@ -358,10 +358,7 @@ def shown_settings(text: str, without: Collection[str] = ()) -> str:
     """The settings, except some, and without the ends of long values, for a text in which nothing is told apart by
     them."""
     known = ((name, str(value)) for name, value in sorted(json.loads(text).items()) if name not in without)
-    return ", ".join(
-        setting_words(name, value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 3]}...")
-        for name, value in known
-    )
+    return ", ".join(setting_words(name, cut_off(value, LONGEST_VALUE)) for name, value in known)
 
 
 def setting_words(name: str, value: object) -> str:

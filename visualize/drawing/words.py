@@ -14,7 +14,7 @@ from benchmarking.core.doubts import KINDS
 from benchmarking.core.metrics import JUDGED, METRICS, Metric
 from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Point
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, cut_off
 from benchmarking.core.verdicts.launches import COVERS
 from db.values import precision_words
 from visualize.drawing.rows import Row, is_ok, settings, shown_settings, trust
@@ -324,8 +324,7 @@ def unbroken(text: str) -> str:
 
 def shortened(text: str) -> str:
     """The first line of a text, cut off if it is long."""
-    line = " ".join(text.strip().split("\n", 1)[0].split())
-    return line if len(line) <= LONGEST_TEXT else f"{line[: LONGEST_TEXT - 3]}..."
+    return cut_off(" ".join(text.strip().split("\n", 1)[0].split()), LONGEST_TEXT)
 
 
 def _state(row: Row, otherwise: str) -> str:

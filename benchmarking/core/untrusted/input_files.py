@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core.errors import FormatError, UnreadableError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.text import cut_off
 
 if TYPE_CHECKING:
     import yaml
@@ -444,5 +445,5 @@ class _Reader:
 
 def _short(text: str, *, plain: bool = False) -> str:
     """Text for use in a message."""
-    shortened = text if len(text) <= 60 else f"{text[:57]}..."
+    shortened = cut_off(text)
     return shortened if plain and shortened.isprintable() else ascii(shortened)

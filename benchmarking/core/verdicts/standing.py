@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
+from benchmarking.core.text import counted
 from benchmarking.core.verdicts.judging import Pair, judge
 from benchmarking.core.verdicts.launches import MIN_ROUNDS
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
@@ -89,8 +90,7 @@ def why_behind(costs: Costs, leader: Costs) -> str | None:
         differences = [found["other"] - found["leader"]] if len(found) == 2 else []
     if not differences or median(differences) <= math.log(LEAST_RATIO[len(rounds)]):
         return None
-    count = len(differences)
-    return f"{math.expm1(median(differences)):.0%} behind the best in {count} launch{'es' * (count > 1)}"
+    return f"{math.expm1(median(differences)):.0%} behind the best in {counted(len(differences), 'launch')}"
 
 
 def scores(costs: Mapping[str, Costs]) -> dict[str, float]:

@@ -41,7 +41,7 @@ from benchmarking.core.shared_settings import DATABASE_WAIT_S
 from benchmarking.core.storage_paths import check_database, check_folder, database_exists
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
-from benchmarking.core.text import wrapped
+from benchmarking.core.text import counted, wrapped
 from benchmarking.core.untrusted.redaction import redacted, redacted_folder, redacted_record
 from benchmarking.core.verdicts.words import EXIT_GATE_FAILED
 from benchmarking.sweep.plan.plan import CellPlan, check_loaded_plan, code_flags, points_by_reason
@@ -245,7 +245,7 @@ def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
             f"device     {cell.device.selector}: {cell.device.name or 'not found'}",
             f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
             f"precision  {cell.precision}",
-            f"profile    {settings.profile}, {settings.launches} launch{'es' * (settings.launches > 1)}"
+            f"profile    {settings.profile}, {counted(settings.launches, 'launch')}"
             + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
         ]
         lines += [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]

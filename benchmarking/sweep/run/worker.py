@@ -27,6 +27,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, always_after, is_device_lost, is_out_of_memory
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import FAILED, NOT_RUN, NOT_SUPPORTED, LaunchLoad, Measurement, Point, Readings
+from benchmarking.core.text import cut_off
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.devices.support.handles import open_device
 from benchmarking.devices.support.system_values import last_xid
@@ -348,7 +349,7 @@ def error_traceback(error: Exception) -> str | None:
 def error_text(error: Exception) -> str:
     text = " ".join(str(error).split())
     text = text if isinstance(error, BenchhouseError) and text else f"{type(error).__name__}: {text}"
-    return text if len(text) <= MAX_ERROR_CHARACTERS else text[: MAX_ERROR_CHARACTERS - 3] + "..."
+    return cut_off(text, MAX_ERROR_CHARACTERS)
 
 
 def connect() -> tuple[Send, str]:

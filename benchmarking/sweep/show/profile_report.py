@@ -33,7 +33,7 @@ from benchmarking.core.profiles import (
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import listed, number, visible, wrapped
+from benchmarking.core.text import counted, listed, number, visible, wrapped
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_points
@@ -272,10 +272,10 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
         yield f"Kernel time is not attributed to operators: {reason}. The times are those of the host, as in launches."
     graphs, breaks = (breakdown.metrics.get(name) for name in ("graph_count", "graph_break_count"))
     if graphs is not None:
-        between = "" if breaks is None else f", with {breaks:.0f} break{'' if breaks == 1 else 's'} between them"
+        between = "" if breaks is None else f", with {counted(round(breaks), 'break')} between them"
         yield (
-            f"The compiler made {graphs:.0f} graph{'' if graphs == 1 else 's'} of the model{between}; inside a graph "
-            "there are no modules, only operators."
+            f"The compiler made {counted(round(graphs), 'graph')} of the model{between}; inside a graph there are no "
+            "modules, only operators."
         )
     if isinstance(took_s := breakdown.details.get(COMPILE_S), float):
         yield f"Compilation took {number(took_s, 2)} s beforehand and is not part of the profile."

@@ -203,7 +203,7 @@ def _profile(run: Run) -> list[str]:
     if shortened and isinstance(budget_s, int | float):
         lines = [f"time budget of {number(budget_s)} s: fewer calls at {first_few(shortened, MAX_POINTS)}"]
     most = max(result.launches or 0 for result in run.results)
-    launches = f"{most} launch{'es' * (most > 1)} of each point"
+    launches = f"{counted(most, 'launch')} of each point"
     more = f"{longer.launches} launches of each point, " if most < longer.launches else ""
     more += f"calls until the interval is within {longer.target_relative_half_width:.0%}"
     return [*lines, f"profile {DEFAULT_PROFILE}: a first look, {launches}; --profile standard: {more}"]

@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.records import Json, is_whole
+from benchmarking.core.text import cut_off
 from benchmarking.core.untrusted import input_files
 from benchmarking.workloads.support import quantized_weights
 
@@ -125,7 +126,7 @@ def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
             for size in value if isinstance(value, list) else [value]:  # a list has one size per stage
                 if size is None or (is_whole(size) and least <= size <= most):
                     continue
-                text = repr(size) if len(repr(size)) <= 40 else f"{repr(size)[:37]}..."
+                text = cut_off(repr(size), 40)
                 raise UsageError(f"{where}: {name} is {text}: expected an integer from {least} to {most}")
     return config
 

@@ -14,7 +14,7 @@ from benchmarking.core.metrics import METRICS
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import listed, number, wrapped
+from benchmarking.core.text import counted, listed, number, wrapped
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from db.analysis.recommend.measured_options import Workload
 from db.analysis.recommend.recommendation import (
@@ -109,7 +109,7 @@ def recommendation_words(
     met = (
         f"{fitting} of {total} meet{'s' * (fitting == 1)} {required}"
         if limits
-        else f"{total} option{'s' * (total != 1)}, no limits"
+        else f"{counted(total, 'option')}, no limits"
     )
     *axes, last = recommendation.axes
     joined = f"{', '.join(axes)} and {last}" if axes else last

@@ -18,6 +18,7 @@ from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Doubt, Json, Scalar, is_number
+from benchmarking.core.text import cut_off
 from benchmarking.core.untrusted.input_files import parse_yaml, without_surrogates
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.files import MOST_SEARCHED, MOST_SHOWN, ForeignFile, LeftOut, NoResultsError, floats
@@ -65,7 +66,7 @@ def shortened(value: Any) -> str:
 
 def short_name(name: str) -> str:
     """The name of a field, shortened for a message."""
-    return name if len(name) <= 60 else f"{name[:57]}..."
+    return cut_off(name)
 
 
 def parsed_number(text: str) -> int | float | str:
