@@ -60,6 +60,10 @@ MAX_REPAIRS = 100
 """Maximum lines that are taken out of documents of a text."""
 MAX_WORK = 300_000_000
 """Maximum characters that are parsed for repairs."""
+LINE_WORK = 50
+"""Characters that take the time of a line, which is joined to the others."""
+DEEP_WORK = MAX_WORK // 100
+"""Work of a document that is nested too deep to be read: a text of brackets has as many as lines."""
 
 
 Line = tuple[int, str]
@@ -125,7 +129,7 @@ class _Search:
             value, end = self.decoder.raw_decode(text, column)
         except json.JSONDecodeError as error:
             is_open = error.pos >= len(text.rstrip())
-            return self._repaired(at, column) if is_open else (None, at + 1, 0)
+            return self._repaired(at, column) if is_open and self.work > 0 else (None, at + 1, 0)
         except RecursionError:
             return None, at + 1, 0
         return (value, at, end) if _is_document(value) else (None, at + 1, 0)
@@ -137,7 +141,7 @@ class _Search:
         rest, taken = [(number, first[column:]), *self.lines[at + 1 : following]], list[Line]()
         while self.work > 0:
             text = "\n".join(line for _, line in rest)
-            self.work -= len(text)
+            self.work -= len(text) + LINE_WORK * len(rest)
             try:
                 value, end = self.decoder.raw_decode(text)
             except json.JSONDecodeError as error:
@@ -155,6 +159,7 @@ class _Search:
                     return self._cut_off(at, text, rest, taken)
                 continue
             except RecursionError:
+                self.work -= DEEP_WORK
                 break
             if not _is_document(value):
                 break
@@ -191,15 +196,11 @@ def _is_document(value: Any) -> bool:
         isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
     ):
         return False
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-    return not any(isinstance(one, dict | list) for one in level)
+    level, depth = [value], 0
+    while level and depth < MAX_DEPTH:
+        inside = (inner for one in level for inner in (one.values() if isinstance(one, dict) else one))
+        level, depth = [one for one in inside if isinstance(one, dict | list)], depth + 1
+    return not level
 
 
 MIN_BYTES = 200

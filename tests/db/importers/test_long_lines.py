@@ -76,6 +76,18 @@ def test_joined_documents_take_a_time_in_proportion_to_their_number(joined: str)
     assert time.process_time() - start_s < 8
 
 
+def test_brackets_that_are_never_closed_are_given_up_soon() -> None:
+    """From each line, the lines down to the deepest level that Python reads were parsed: 20 s for a megabyte."""
+    start_s = time.process_time()
+    assert find_documents('{"a": 1}\n' + '{"a":[\n' * 60_000).values == ({"a": 1},)
+    assert time.process_time() - start_s < 5
+
+
+@pytest.mark.parametrize(("levels", "count"), [(64, 1), (65, 0)])
+def test_a_document_has_no_more_levels_than_json_that_is_read_whole(levels: int, count: int) -> None:
+    assert len(find_documents('{"a":' * levels + "1" + "}" * levels).values) == count
+
+
 def test_the_folder_in_a_setting_is_found_in_a_time_in_proportion_to_its_length(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     fields = Fields(read_file(tmp_path / "a.json"), {"given": ":/" * 30_000 + "/", "of": "config:/home/me/c.json"})
