@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import field
 from pathlib import Path
 
+from benchmarking.core.command_line import note
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now
@@ -38,6 +39,9 @@ MADE_VARIABLE = "BENCHHOUSE_MADE_BUILDS"
 
 DIGEST_LENGTH = 32
 """Hex digits of SHA-256 in a folder's name: 128 bits do not collide by chance, and paths stay short."""
+
+SILENT_S = 2.0
+"""Time to wait for another process before that is said."""
 
 Make = Callable[[Path], Mapping[str, Json]]
 """Fills an empty folder and returns the build's facts."""
@@ -78,8 +82,10 @@ class Build:
 class BuildStore:
     """The builds of one cache folder. Constructing it reads and writes nothing."""
 
-    def __init__(self, cache_dir: Path | None = None) -> None:
+    def __init__(self, cache_dir: Path | None = None, *, say: Callable[[str], None] = note) -> None:
+        """`say` is told of a build that another process makes, which is waited for."""
         self.root = (cache_dir or default_cache_dir()) / BUILDS
+        self._say = say
 
     def folder(self, key: BuildKey) -> Path:
         """The folder of a build, whether or not it exists."""
@@ -189,13 +195,17 @@ class BuildStore:
     @contextmanager
     def _lock(self, key: BuildKey) -> Iterator[None]:
         """Lets one process at a time make a build, while others wait."""
-        from filelock import FileLock
+        from filelock import FileLock, Timeout
 
         folder = self.folder(key)
         lock = FileLock(lock_of(folder))
         with self._storage_errors():
             folder.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
+            try:
+                lock.acquire(timeout=SILENT_S)
+            except Timeout:
+                self._say(f"the {key.kind} build {key.digest}, which another process is making: waiting for it")
+                lock.acquire()
         try:
             yield
         finally:

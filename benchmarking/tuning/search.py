@@ -511,7 +511,7 @@ class _Builds(Observer):
         self._say = say
 
     def preparing(self, track: Track, what: str) -> None:
-        if what.endswith("build"):
+        if "build" in what:
             self._say(f"      preparing {what}")
 
     def waiting(self, message: str) -> None:

@@ -173,7 +173,7 @@ def main() -> int:
 def make_all(job: PreparationJob, send: Send) -> bool:
     """Send the build that the runtime loads, then the reference of each point or the reason for its absence. False if
     the process cannot make any more of them."""
-    store = BuildStore()
+    store = BuildStore(say=lambda what: send(Preparing(what=what)))
     if job.build is None:
         send(Built(build=_build(job, store, send)))
     if not (job.with_references and (needs_reference(job.cell) or job.quality is not None)):

@@ -141,6 +141,23 @@ def test_concurrent_processes_make_a_build_once(store):
     assert (len(made), sorted(outcomes)) == (1, [False, False, True])
 
 
+def test_a_build_of_another_process_is_waited_for_and_that_is_said(tmp_path, monkeypatch):
+    from filelock import FileLock
+
+    monkeypatch.setattr(stores, "SILENT_S", 0.01)
+    held, said = FileLock(stores.lock_of(BuildStore(tmp_path).folder(KEY))), []
+    Path(held.lock_file).parent.mkdir(parents=True)
+
+    def say(what):
+        said.append(what)
+        held.release()
+
+    with held:
+        assert BuildStore(tmp_path, say=say).get(KEY, writes("a"))[1]
+    assert BuildStore(tmp_path, say=say).get(KEY, writes("b"), "always")[1]
+    assert said == [f"the onnx build {KEY.digest}, which another process is making: waiting for it"]
+
+
 def test_killed_build_releases_its_lock_and_is_not_found(store):
     code = (
         "import os, sys; from pathlib import Path; from benchmarking.builds.store import BuildKey, BuildStore\n"
