@@ -49,6 +49,7 @@ from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.input_files import read_text, read_yaml
+from benchmarking.core.untrusted.redaction import last_line
 
 HOST = re.compile(r"(?:\w[\w.-]*@)?(?:\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?P<port>:\d{1,5})?", re.ASCII)
 MAX_BYTES = 1_000_000
@@ -378,9 +379,8 @@ def jobs_failure(cluster: Any, squeue: str, folder: Path, say: Callable[[str], N
         if time.monotonic() - over_since_s <= END_GRACE_S:
             return None
         for job_id in ids:
-            path = folder / f"benchhouse-{job_id}.err"
-            if path.is_file() and (lines := path.read_text(errors="replace").strip().splitlines()):
-                return f"its jobs have ended: {lines[-1]} ({path})"
+            if said := last_line(path := folder / f"benchhouse-{job_id}.err"):
+                return f"its jobs have ended: {said} ({path})"
         return f"its jobs have ended: their output is in {folder}"
 
     return failure

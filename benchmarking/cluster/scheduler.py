@@ -32,7 +32,7 @@ from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.core.untrusted.redaction import from_home
+from benchmarking.core.untrusted.redaction import from_home, last_line
 
 INSTALL = 'pip install "benchhouse[cluster]"'
 """How Dask, cryptography and dask-jobqueue are installed."""
@@ -222,8 +222,8 @@ def started_workers(
                     continue
                 if not has_logs:
                     return f"a worker ended with exit code {process.returncode}: see its message above"
-                lines = log.read_text(errors="replace").strip().splitlines() or ["no message"]
-                return f"the worker on {name} ended with exit code {process.returncode}: {lines[-1]}"
+                why = last_line(log) or "no message"
+                return f"the worker on {name} ended with exit code {process.returncode}: {why}"
             return None
 
         yield ClusterEndpoint(

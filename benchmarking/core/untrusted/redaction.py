@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import IO, Any, TypeVar
 from urllib.parse import unquote
 
@@ -231,6 +231,15 @@ def end_of_log(log: IO[bytes]) -> str:
     begin = log.seek(max(0, log.seek(0, os.SEEK_END) - READ_BYTES))
     text = log.read().decode("utf-8", "replace")
     return without_secrets(text.partition("\n")[2] if begin else text)
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log, without secrets; empty if there is none."""
+    try:
+        with log.open("rb") as opened:
+            return "".join(end_of_log(opened).strip().splitlines()[-1:])
+    except OSError:
+        return ""
 
 
 def compile_patterns() -> None:
