@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import Doubt, Result
+from benchmarking.core.records import Doubt, Json, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile, called_like
 from db.importers.support.measures import MS_PER_UNIT
@@ -86,6 +86,22 @@ STANDARD = {
     "request_cancellation_delay": ("0.0", "0"),
 }
 """Defaults, which files may state."""
+NOT_SENT = re.compile(
+    r"(?:(?:data\d*|input)\.)?(?:name|entries|entries_explicit|records|num_dataset_entries|num_prompts)|"
+    r"(?:input\.)?(?:goodput|headers?)(?:\..*)?|type|endpoint_type|streaming|api_key|u|async|grpc_method|wait_for_model_.*|"
+    r".*\b(?:isl|osl|input_tokens|output_tokens|synthetic_tokens)(?:\.mean)?|(?:synthetic_input|output)_tokens_mean|"
+    r"model|models|model_names|formatted_model_name|tokenizer|subcommand|config|generate_plots|concurrency|request_rate|"
+    r"measurement_interval|stability_percentage|(?:warmup_)?request_count|num_(?:warmup_)?requests"
+)
+"""Paths of settings that change no request, and of those that are read on their own."""
+SENT_BY_DEFAULT = re.compile(
+    r"(?:.*\.)?(?:batch_size(?:_text|_image)?=1|(?:turns?\.|session_turns_)mean=1(?:\.0)?|"
+    r"(?:turn_)?delay[._]ratio=1\.0|prefix_prompt[._]length=100|image_(?:width|height)_mean=100|"
+    r"image_?s?[._]format=png|audio\.format=wav|(?:depths|sample_rates)=\[16(?:\.0)?\]|num_channels=1|block_size=512|"
+    r"prompt_source=synthetic|model_selection_strategy=round_robin|connection_reuse=pooled)|"
+    r"backend=tensorrtllm|data\.type=synthetic"
+)
+"""Defaults, which GenAI-Perf's files all state, as PATH=VALUE."""
 OURS = {("inter_token_latency", "p50"): "time_per_output_token_ms"}
 AIPERF_MEANINGS = {
     **EXPORT_DEFINITIONS,
@@ -180,6 +196,7 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
         tool_version=top.text("aiperf_version"),
         runtime_mode={
             "endpoint": endpoint.text("type") or None,
+            **_of_requests(top, config, endpoint),
             **of_load,
             **load_mode(result, arrivals if arrivals in ARRIVALS else None),
         },
@@ -259,7 +276,7 @@ def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
     else:
         top = top_fields(file)
     config = top.required(top.fields, "input_config")
-    endpoint = config.fields("endpoint") or config
+    endpoint = config.section("endpoint") if isinstance(config.peek("endpoint"), dict) else config
     analyzer = config.fields("perf_analyzer") or config
     stimulus = analyzer.fields("stimulus") or config
     result = _export_result(top, {}, stimulus, requested=_requested(config))
@@ -268,7 +285,11 @@ def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
     yield ForeignRun(
         model_id=_model_names(config, named, models if isinstance(models, list) else [models]),
         task=_task(top),
-        runtime_mode={"endpoint": endpoint.text("type") or None, **load_mode(result)},
+        runtime_mode={
+            "endpoint": endpoint.text("type" if "type" in endpoint else "endpoint_type") or None,
+            **_of_requests(top, config, endpoint),
+            **load_mode(result),
+        },
         results=[result],
         kept=top.rest(),
     )
@@ -316,6 +337,36 @@ def _exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -
         else:
             found[metric] = {"unit": unit, **numbers}
     return found
+
+
+def _of_requests(top: Fields, config: Fields, endpoint: Fields) -> dict[str, Scalar]:
+    """What the settings say of a request but the lengths: by their path those of the endpoint, of the input and of the
+    data; and that answers came in one piece."""
+    own = config.unread_copy()
+    parts = {"": endpoint, "input.": own.section("input")}
+    parts |= {f"data{number or ''}.": one for number, one in enumerate(own.objects("datasets") or ())}
+    found: dict[str, Json] = {}
+    for prefix, part in parts.items():
+        for path, value in _leaves({name: part.peek(name) for name in part}, prefix):
+            if value and not (NOT_SENT.fullmatch(path) or SENT_BY_DEFAULT.fullmatch(f"{path}={value}")):
+                found[path] = value
+        file = part.peek("file") or part.peek("path") if prefix else None
+        if isinstance(file, str) and file:
+            found[f"{prefix}prompts_of"] = file
+    is_streamed = endpoint.peek("streaming")
+    if is_streamed is None:
+        is_streamed = "time_to_first_token" in top or "output_sequence_length" not in top
+    mode = Fields(top.file, found).other_settings()
+    return mode if is_streamed else {**mode, "streaming": False}
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Path and value of each field that is no object."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _requested(config: Fields) -> list[float | None]:

@@ -136,6 +136,46 @@ def test_a_stage_has_the_output_length_of_its_configuration(tmp_path):
     assert (run.results[0].point.axes[LENGTH], run.results[0].point.axes[PROMPT]) == (50, 99)
 
 
+REQUESTS = {
+    "aiperf": [
+        (
+            {"datasets": [{"type": "synthetic", "entries": 9, "prompts": {"batch_size": 32}}]},
+            {"data.prompts.batch_size": 32},
+        ),
+        ({"datasets": [{"type": "public", "dataset": "a"}]}, {"data.type": "public", "data.dataset": "a"}),
+        ({"datasets": [{"type": "file", "path": "/tmp/a.jsonl"}]}, {"data.type": "file", "data.prompts_of": "a.jsonl"}),
+        ({"datasets": [{"turns": {"mean": 5}}, {"random_seed": 7}]}, {"data.turns.mean": 5}),
+        ({"endpoint": {"extra": {"best_of": 4}, "api_key": "k", "timeout": 9.0}}, {"extra.best_of": 4}),
+        ({"endpoint": {"streaming": False}}, {"streaming": False}),
+    ],
+    "genai_perf": [
+        ({"input": {"batch_size": 32, "num_dataset_entries": 7, "goodput": {"ttft": 9.0}}}, {"input.batch_size": 32}),
+        ({"input": {"image": {"width": {"mean": 512}, "format": "png"}}}, {"input.image.width.mean": 512}),
+        ({"input": {"sessions": {"num": 10, "turns": {"mean": 1}}}}, {"input.sessions.num": 10}),
+        ({"endpoint": {"backend": "vllm", "url": "a:1"}}, {"backend": "vllm"}),
+        (
+            {"endpoint": "v1/a", "endpoint_type": "embeddings", "batch_size_text": 8, "artifact_dir": "a", "u": "a:1"},
+            {"endpoint": "embeddings", "batch_size_text": 8},
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("importer", OF_NVIDIA, ids=lambda one: one.name)
+def test_what_a_request_contains_tells_loads_apart(tmp_path, importer):
+    """But for lengths, which are axes, and what is of a single run."""
+    data = json.loads((IMPORTS / importer.name / f"profile_export_{importer.name}.json").read_text())
+    inputs = data["input_config"]
+    for change, mode in ({}, {}), *REQUESTS[importer.name]:
+        if "endpoint_type" in change:  # the flat settings of the first versions
+            changed = {"model": ["a"], "concurrency": 2, **change}
+        else:
+            changed = {**inputs, **change, "endpoint": {**inputs["endpoint"], **change.get("endpoint", {})}}
+        (tmp_path / "load.json").write_text(json.dumps({**data, "input_config": changed}))
+        (run,) = importer.runs(read_file(tmp_path / "load.json"))
+        assert run.cell.runtime_mode == {"endpoint": "chat", "loop": "closed", **mode}
+
+
 BLOCK = """============ Serving Benchmark Result ============
 Successful requests:                     {completed}
 Benchmark duration (s):                  10.00
