@@ -422,8 +422,8 @@ class Warehouse:
         return store(self, read_file(Path(path)))
 
     def query(self, sql: str, params: Parameters | None = None) -> Table:
-        """The answer to a statement, or to the last of several, with `params` bound to its `?` or `$name`. Raises
-        StorageError.
+        """The answer to a statement, or to the last of several, with `params` bound to its `?` or `$name`. One that
+        changes something does, unless the warehouse is open for reading. Raises StorageError.
 
         On a lake that is open for reading, it is repeated while errors are temporary, as changes are.
         """

@@ -148,7 +148,7 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "target_missed": "the confidence interval is wider than the profile's target; choose a longer --profile or "
         "more --iterations",
         "few_samples": "fewer than 20 calls were timed, so the interval is wide and there is no 90th percentile; set "
-        "--iterations to at least 20",
+        "--iterations, or --num-runs of a profile, to at least 20",
         "not_steady": "the warm-up reached its limit before call times were stable; raise --warmup-iterations",
         "not_compared": "the output was not compared with the eager float32 reference; see the reason in the "
         "evidence, and check the output in another way",

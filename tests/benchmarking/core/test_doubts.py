@@ -61,6 +61,10 @@ def test_the_advice_to_use_fewer_threads_is_for_runs_with_several():
     assert [kind.name for kind in KINDS.values() if "--num-threads 1" in kind.advice] == []
 
 
+def test_the_advice_to_time_more_calls_names_the_flag_of_a_profile_too():
+    assert "--iterations, or --num-runs of a profile" in KINDS["few_samples"].advice
+
+
 def test_every_doubt_of_an_importer_explains_itself():
     kinds = {kind for kind, _, is_imported in raised() if is_imported}
     assert kinds
