@@ -29,7 +29,7 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import wrapped
+from benchmarking.core.text import why_text, wrapped
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.flags import repeated_request
 from benchmarking.sweep.plan.measuring_settings import MEASURING, QUALITY, measured_by
@@ -160,7 +160,7 @@ def _plans(
             if (workload.revision, workload.config_hash) != (runs[-1].model_revision, runs[-1].config_hash):
                 raise UnsupportedError("the model has other weights or another configuration now")
             if (why_not := why_not_quality(workload)) is not None:
-                raise UnsupportedError(why_not.partition(": ")[2])
+                raise UnsupportedError(why_text(why_not))
             points = (quality_point(workload, quality),)
             plan = replace(plan, points=points, skipped={}, settings=replace(plan.settings, quality=quality))
             planned.append((plan, newest))

@@ -35,7 +35,7 @@ from typing import Annotated, Any, Literal
 from benchmarking.core.codec import Range
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.sample_statistics import exact_share_interval, mean_interval
-from benchmarking.core.text import counted, grouped, number, visible
+from benchmarking.core.text import counted, grouped, number, visible, why_text
 
 Value = Annotated[float, Range(-1e300, 1e300)]
 Source = Literal["inputs", "questions", "evaluation"]
@@ -323,10 +323,7 @@ def _left_out(how: Mapping[str, Any]) -> str:
 
 def missing_lines(quality: Quality) -> list[str]:
     """A line for each reason of missing measures."""
-    by_reason: dict[str, list[str]] = {}
-    for name, why in quality.missing.items():
-        kind, _, text = why.partition(": ")
-        by_reason.setdefault(text or kind.replace("_", " "), []).append(name)
+    by_reason = grouped((why_text(why), name) for name, why in quality.missing.items())
     starts = {why: f"no {', '.join(names)}" if quality.values else "not measured" for why, names in by_reason.items()}
     return [f"quality: {start}: {why}" for why, start in starts.items()]
 

@@ -115,6 +115,13 @@ def cut_off(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+def why_text(missing: str) -> str:
+    """Why a value is missing, in words and without the kind if a text follows it: "no GPU" of "not_applicable: no GPU",
+    "too few samples" of "too_few_samples"."""
+    kind, _, text = missing.partition(": ")
+    return text or kind.replace("_", " ")
+
+
 def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """The first names, and how many more there are: "drift, steal +2"."""
     more = f" +{len(names) - most}" if len(names) > most else ""

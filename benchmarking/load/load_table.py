@@ -24,7 +24,7 @@ from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import grouped, listed, number, wrapped
+from benchmarking.core.text import grouped, listed, number, why_text, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.core.verdicts.words import SIMULATED
 from benchmarking.load.curve import (
@@ -233,11 +233,11 @@ def _unknown(levels: Sequence[Result], limits: Collection[str]) -> list[str]:
     found: dict[tuple[str, str], list[str]] = {}
     decimals = _decimals(levels)
     for result in (level for level in levels if level.status == "ok"):
-        why: dict[str, list[str]] = {}
-        for name, words in names.items():
-            if name not in result.metrics and name in result.missing and (name != GOODPUT or limits):
-                kind, _, text = result.missing[name].partition(": ")
-                why.setdefault(text or kind.replace("_", " "), []).append(words)
+        why = grouped(
+            (why_text(result.missing[name]), words)
+            for name, words in names.items()
+            if name not in result.metrics and name in result.missing and (name != GOODPUT or limits)
+        )
         for reason, unknown in why.items():
             if reason == "too few samples" and any(f" p{tail} " in words for words in unknown):
                 share = required(result)

@@ -38,7 +38,7 @@ from benchmarking.core.quality import QUALITY_LIMITS, Quality, QualitySettings
 from benchmarking.core.records import PRECISIONS, Precision, Result, Scalar, Workload
 from benchmarking.core.sample_statistics import PERCENTILES, TAIL_MIN_SAMPLES, exact_share_interval
 from benchmarking.core.settings import TEXT
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, why_text
 from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
@@ -404,7 +404,7 @@ def quality_to_show(limits: Mapping[str, float], workload: Workload) -> QualityS
     if (why_not := why_not_quality(workload)) is not None:
         is_random = workload.weights == "random"
         way = " take trained weights, such as those of a local folder, or" if is_random else ""
-        refuse(f"{why_not.partition(': ')[2]}:{way}", limited)
+        refuse(f"{why_text(why_not)}:{way}", limited)
     if torch_workload(workload) is None:
         refuse("a file has no torch model to compare with:", limited)
     kind = kind_of(workload)

@@ -33,7 +33,7 @@ from benchmarking.core.profiles import (
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, listed, number, visible, wrapped
+from benchmarking.core.text import counted, listed, number, visible, why_text, wrapped
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_points
@@ -268,8 +268,8 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
     if why_not is None:
         yield f"{listed(shares, 4)} of a call."
     else:
-        reason = why_not.partition(": ")[2]
-        yield f"Kernel time is not attributed to operators: {reason}. The times are those of the host, as in launches."
+        why = why_text(why_not)
+        yield f"Kernel time is not attributed to operators: {why}. The times are those of the host, as in launches."
     graphs, breaks = (breakdown.metrics.get(name) for name in ("graph_count", "graph_break_count"))
     if graphs is not None:
         between = "" if breaks is None else f", with {counted(round(breaks), 'break')} between them"

@@ -36,7 +36,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import MeasuredRun, naive_now
 from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, QualityVerdict, Source, judge_quality
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, TOO_FEW_SAMPLES, Point
-from benchmarking.core.text import counted, grouped
+from benchmarking.core.text import counted, grouped, why_text
 from db.analysis.compare.comparison import QualityFinding
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import (
@@ -125,8 +125,7 @@ def check_quality(warehouse: Warehouse, runs: Mapping[str, tuple[str, str]]) -> 
             if now is None:
                 reason = f"not measured in this run{TO_ADD[metric.source]}"
             elif metric.name not in now.values:
-                kind, _, text = now.missing.get(metric.name, "not measured in this run").partition(": ")
-                reason = text or kind.replace("_", " ")
+                reason = why_text(now.missing.get(metric.name, "not measured in this run"))
             elif earlier:
                 reason = "the earlier runs measured it on other inputs"
             else:
