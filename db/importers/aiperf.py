@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import Doubt, Json, Result, Scalar
+from benchmarking.core.records import Doubt, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile, called_like
 from db.importers.support.measures import MS_PER_UNIT
@@ -44,6 +44,7 @@ from db.importers.support.serving import (
     rising,
     same_length,
     server_host,
+    settings_by_path,
 )
 
 EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
@@ -343,30 +344,13 @@ def _of_requests(top: Fields, config: Fields, endpoint: Fields) -> dict[str, Sca
     """What the settings say of a request but the lengths: by their path those of the endpoint, of the input and of the
     data; and that answers came in one piece."""
     own = config.unread_copy()
-    parts = {"": endpoint, "input.": own.section("input")}
-    parts |= {f"data{number or ''}.": one for number, one in enumerate(own.objects("datasets") or ())}
-    found: dict[str, Json] = {}
-    for prefix, part in parts.items():
-        for path, value in _leaves({name: part.peek(name) for name in part}, prefix):
-            if value and not (NOT_SENT.fullmatch(path) or SENT_BY_DEFAULT.fullmatch(f"{path}={value}")):
-                found[path] = value
-        file = part.peek("file") or part.peek("path") if prefix else None
-        if isinstance(file, str) and file:
-            found[f"{prefix}prompts_of"] = file
+    parts = {"": endpoint, "input": own.section("input")}
+    parts |= {f"data{number or ''}": one for number, one in enumerate(own.objects("datasets") or ())}
     is_streamed = endpoint.peek("streaming")
     if is_streamed is None:
         is_streamed = "time_to_first_token" in top or "output_sequence_length" not in top
-    mode = Fields(top.file, found).other_settings()
+    mode = settings_by_path(parts, NOT_SENT, SENT_BY_DEFAULT)
     return mode if is_streamed else {**mode, "streaming": False}
-
-
-def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Path and value of each field that is no object."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _requested(config: Fields) -> list[float | None]:

@@ -50,6 +50,7 @@ from db.importers.support.serving import (
     named_statistics,
     requests_record,
     same_length,
+    settings_by_path,
     token_columns,
     with_requests,
 )
@@ -78,6 +79,13 @@ OF_SERVER = "_prometheus_metrics"
 SERVER_METRICS = doubt("server_metrics", "info", source="Prometheus: the server's histograms, interpolated")
 SHARE_NOTHING = "random"
 """The kind of data whose prompts share nothing; the others use texts, or a shared prefix on purpose."""
+NO_SETTING = re.compile(
+    r"load\.(?:type|interval|stages|num_workers|(?:sweep|worker|circuit|base)[_.].*)|api\.(?:streaming|(?:headers|slo_).*)|"
+    r"data\.(?:input|output)_distribution\.(?:mean|total_count)"
+)
+"""Paths in config.yaml of what does not distinguish series, and of what is read on its own."""
+STANDARD = re.compile(r"api\.type=completion|data\.type=mock")
+ARRIVALS = ("constant", "poisson")
 SUMMARY = "summary_lifecycle_metrics"
 OF_CLIENT = "_lifecycle_metrics.json"
 STAGES = "stage_*_lifecycle_metrics.json"
@@ -164,7 +172,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     kept: dict[str, Json] = {"requested_rate": rate} if concurrency and rate is not None else {}
     stated = _stated(load, successes)
     doubts = [unknown] if sent and not concurrency else []
-    if _configured(file, "data", "type") == SHARE_NOTHING:
+    configuration = _configuration(file)
+    data, server, planned = (configuration.section(name) for name in ("data", "server", "load"))
+    if data.peek("type") == SHARE_NOTHING:
         # Prompts may have been served from the prefix cache although, by the configuration, they share nothing.
         of_cache, all_tokens = (used.unread_copy().number(name, low=0) for name in ("cached", "total"))
         doubts += prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
@@ -183,7 +193,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         "inter_token_latency": [after - before for each in times for before, after in pairwise(each)],
     }
     samples = [measured(metric, in_ms(values)) for metric, values in raw.items()]
-    requested = _requested(file)
+    requested = _requested(data)
     result = load_result(
         concurrency=concurrency,
         unlimited=NOT_STATED if rate is None else UNLIMITED,
@@ -211,13 +221,16 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         kept=kept,
     )
     result = with_requests(result, requests_record(sent))
-    time, model = _time_of_stage(file), _configured(file, "server", "model_name")
+    time, arrivals, api = _time_of_stage(file), planned.text("type"), configuration.section("api")
+    parts = {"api": api, "load": planned, "data": data}
     yield ForeignRun(
-        model_id=model if isinstance(model, str) and model else "unknown",
+        model_id=server.text("model_name") or "unknown",
         task="text-generation",
         results=[result],
         runtime_mode={
-            **load_mode(result),
+            **settings_by_path(parts, NO_SETTING, STANDARD),
+            **({"streaming": False} if api.peek("streaming") is False else {}),
+            **load_mode(result, arrivals if arrivals in ARRIVALS else None),
             "metrics": "server" if is_of_server else None,
             "adapter": adapter[1] if adapter else None,
         },
@@ -323,31 +336,26 @@ def _time_of_stage(file: ForeignFile) -> Fields:
     return Fields(file, {})
 
 
-def _configured(file: ForeignFile, part: str, name: str) -> Any:
-    """A value of the configuration in the same folder; None without one."""
+def _configuration(file: ForeignFile) -> Fields:
+    """The configuration in the same folder; empty without one."""
     for path in (file.called.with_name(one) for one in ("config.yaml", "config.yml")):
         configuration = beside(file, path)
         if configuration is None:
             continue
         try:
-            found = yaml_object(configuration).get(part)
+            return Fields(file, yaml_object(configuration), path.name)
         except FormatError as error:
             file.leave_out(path.name, str(error).removeprefix(str(configuration.path)).lstrip(": "))
-            continue
-        if isinstance(found, dict) and found.get(name) is not None:
-            return found[name]
-    return None
+    return Fields(file, {})
 
 
-def _requested(file: ForeignFile) -> list[float | None]:
-    """The mean lengths of prompts and answers that the configuration asks for; None without one."""
-    shared = _configured(file, "data", "shared_prefix")
-    parts = shared if isinstance(shared, dict) else {}
+def _requested(data: Fields) -> list[float | None]:
+    """The mean lengths of prompts and answers that the configuration of the data asks for; None for none."""
+    parts = data.section("shared_prefix")
     found: list[float | None] = []
     for kind, names in (("input", ("system_prompt_len", "question_len")), ("output", ("output_len",))):
-        distribution = _configured(file, "data", f"{kind}_distribution")
-        sizes = [distribution.get("mean") if isinstance(distribution, dict) else None]
-        lengths = [one for name in names if isinstance(one := parts.get(name), int | float)]
+        sizes = [data.section(f"{kind}_distribution").peek("mean")]
+        lengths = [one for name in names if isinstance(one := parts.peek(name), int | float)]
         sizes += [sum(lengths)] if len(lengths) == len(names) else []
         found.append(next((one for one in sizes if isinstance(one, int | float) and 0 < one <= INT32_MAX), None))
     return found

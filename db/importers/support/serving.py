@@ -306,6 +306,33 @@ def of_ramp(ramp: str | None) -> tuple[Doubt, ...]:
 RISES = re.compile(r"^(?!warmup_)(?:.*_)?(?:ramp|rampup|startup|adaptive|rate_series|phases)(?:_|$)")
 
 
+def settings_by_path(parts: Mapping[str, Fields], less: re.Pattern[str], plain: re.Pattern[str]) -> dict[str, Scalar]:
+    """What the parts of a configuration and the objects in them set, by its path ("data.turns.mean"): but for what is
+    off, what is of a machine or a single run, the paths in `less`, and the defaults in `plain`, as PATH=VALUE. Prompts
+    of a file have its name as PART.prompts_of."""
+    found: dict[str, Scalar] = {}
+    for part, fields in parts.items():
+        leaves = dict(_leaves({name: fields.peek(name) for name in fields}, f"{part}." if part else ""))
+        if part:
+            leaves[f"{part}.prompts_of"] = fields.peek("file") or fields.peek("path")
+        own = {
+            path: value
+            for path, value in leaves.items()
+            if value and not less.fullmatch(path) and not plain.fullmatch(f"{path}={value}")
+        }
+        found |= Fields(fields.file, own).other_settings()
+    return found
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Path and value of each field that is no object."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
 def rising(settings: Mapping[str, Scalar]) -> tuple[Doubt, ...]:
     """The doubt that follows from the settings of a load by which its rate or its requests in flight changed."""
     return of_ramp(", ".join(f"{name} {value}" for name, value in settings.items() if RISES.search(name)) or None)

@@ -176,6 +176,33 @@ def test_what_a_request_contains_tells_loads_apart(tmp_path, importer):
         assert run.cell.runtime_mode == {"endpoint": "chat", "loop": "closed", **mode}
 
 
+@pytest.mark.parametrize(
+    ("config", "mode"),
+    [
+        ("load: {type: poisson, stages: [{rate: 9}], num_workers: 3, base_seed: 1}", {"arrivals": "poisson"}),
+        ("data: {type: shareGPT, path: /tmp/a.json}", {"data.type": "shareGPT", "data.prompts_of": "a.json"}),
+        (
+            "data: {type: shared_prefix, shared_prefix: {num_groups: 4, seed: 3}}",
+            {"data.type": "shared_prefix", "data.shared_prefix.num_groups": 4},
+        ),
+        (
+            "data: {type: random, input_distribution: {mean: 9, std_dev: 3.5, total_count: 7}}",
+            {"data.type": "random", "data.input_distribution.std_dev": 3.5},
+        ),
+        (
+            "load: {type: constant, lora_traffic_split: [a]}",
+            {"arrivals": "constant", "load.lora_traffic_split": '["a"]'},
+        ),
+        ("api: {type: chat, streaming: false, headers: {key: k}}", {"api.type": "chat", "streaming": False}),
+    ],
+)
+def test_a_stage_has_the_requests_and_arrivals_of_its_configuration(tmp_path, config, mode):
+    shutil.copytree(FIXTURES / "import_folders/inference_perf_rate", tmp_path / "load")
+    (tmp_path / "load/config.yaml").write_text(f"server: {{model_name: tiny}}\n{config}\n")
+    (run,) = INFERENCE_PERF.runs(read_file(tmp_path / "load/stage_0_lifecycle_metrics.json"))
+    assert (run.cell.workload.model_id, run.cell.runtime_mode) == ("tiny", {"loop": "open", **mode})
+
+
 BLOCK = """============ Serving Benchmark Result ============
 Successful requests:                     {completed}
 Benchmark duration (s):                  10.00
