@@ -1,7 +1,8 @@
-"""Builds are complete, made once per digest, and a broken cache is one clear line."""
+"""Builds are complete, made once per digest, and a broken cache is one clear line; a model's part of their key."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -16,8 +17,17 @@ import pytest
 
 from benchmarking.builds import store as stores
 from benchmarking.builds.inventory import read_contents
-from benchmarking.builds.store import RECORD, BuildKey, BuildStore, default_cache_dir
+from benchmarking.builds.store import (
+    RECORD,
+    Build,
+    BuildKey,
+    BuildStore,
+    combined_facts,
+    default_cache_dir,
+    model_parts,
+)
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.workloads.support.resolve import resolve
 
 KEY = BuildKey(kind="onnx", parts={"model_id": "tiny-bert", "opset": 20})
 
@@ -288,3 +298,47 @@ def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     assert BuildStore().root == tmp_path / "here" / "builds"
     monkeypatch.delenv("BENCHHOUSE_CACHE_DIR")
     assert default_cache_dir().name == "benchhouse"
+
+
+def test_overwritten_weights_of_equal_size_change_the_key(tmp_path):
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"before")
+    os.utime(weights, ns=(1, 1))
+    workload = dataclasses.replace(
+        resolve("tiny-bert"), source="local", path=str(tmp_path), weights="pretrained", revision="names and sizes"
+    )
+    before = model_parts(workload)
+    assert before["files"] == [["model.safetensors", 6, 1]]
+    weights.write_bytes(b"after!")
+    os.utime(weights, ns=(2, 2))
+    assert model_parts(workload) == {**before, "files": [["model.safetensors", 6, 2]]}
+
+
+def test_seeded_weights_are_known_by_their_seed():
+    workload = resolve("tiny-bert")
+    assert "files" not in model_parts(workload)
+    assert model_parts(dataclasses.replace(workload, seed=1)) == {**model_parts(workload), "seed": 1}
+
+
+def test_combined_facts_are_sums_and_new_if_any_is():
+    def build(digest, build_s, size_bytes):
+        return Build(
+            kind="onnx",
+            digest=digest,
+            parts={},
+            made_at="2026-11-21T00:00:00Z",
+            build_s=build_s,
+            size_bytes=size_bytes,
+            facts={"exporter": digest},
+        )
+
+    assert combined_facts("onnx", [(build("a", 1.5, 10), False), (build("b", 2.0, 5), True)]) == {
+        "kind": "onnx",
+        "digest": "a",
+        "digests": ["a", "b"],
+        "build_s": 3.5,
+        "size_bytes": 15,
+        "is_new": True,
+        "exporter": "a",
+    }
+    assert combined_facts("onnx", [(build("a", 1.5, 10), False)])["is_new"] is False
