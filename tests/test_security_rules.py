@@ -52,7 +52,10 @@ OWN_NAMES = {
         "', '.join(known.values())": "quoted as llama-bench does",
     },
     "exporters/support/exporting.py": {"source": "WHOLE, or ALL_RESULTS with the selection"},
-    "importers/benchmark_duckdb.py": {"table": "of the tables that the importer knows"},
+    "importers/benchmark_duckdb.py": {
+        "table": "of the tables that the importer knows",
+        "selected": "quoted one by one",
+    },
     "lake.py": {
         **dict.fromkeys(("source", "copy"), "`quoted`"),
         "kind": "of the migrations' tables",

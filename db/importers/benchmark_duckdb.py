@@ -1,11 +1,13 @@
 """Older DuckDB files with the same four tables: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data.
 
 Their columns vary from file to file: a column that the warehouse has too is stored there, a number with a unit in its
-name becomes a metric of that name, and everything else is kept. The file does not define its numbers.
+name becomes a metric of that name, what is known as a setting distinguishes series, and everything else is kept. The
+file does not define its numbers.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +18,10 @@ from benchmarking.core import plugins
 from benchmarking.core.errors import StorageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import Json, Phase, Point, Result, Status
+from benchmarking.core.records import Json, Phase, Point, Result, Scalar, Status
 from benchmarking.core.text import grouped
-from db.connection import Config, connect, translate_errors
-from db.importers.support.building import ForeignRun, Format
+from db.connection import Config, connect, quoted, translate_errors
+from db.importers.support.building import ForeignRun, Format, exported_axes
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_UNIT, foreign_result, measured, supported_tails
 from db.importers.support.reading import Fields, shortened
@@ -33,10 +35,21 @@ REQUIRED = ("benchmark_runs", "benchmark_results")
 OPTIONAL = ("hardware_info", "raw_benchmark_data")
 BOOKKEEPING = "schema_migrations"
 """A table that warehouses of this program have: such a file is merged, not imported."""
-SETTINGS: Config = {"enable_external_access": False, "threads": 1}
-"""Prevents the file from making DuckDB read other files."""
+SETTINGS: Config = {"enable_external_access": False, "threads": 1, "memory_limit": "2GiB"}
+"""Prevents the file from making DuckDB read other files, or fill the memory."""
+MAX_ROWS, MAX_SIZE = 1_000_000, 30_000_000
+"""Maximum of rows of a table, and of values in lists and characters of a file: half a megabyte can hold billions of
+equal ones."""
+ROWS_AT_ONCE = 1000
 LOCK_TIMEOUT_S = 5.0
 TABLES = "SELECT table_name FROM system.main.duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
+COLUMNS = """
+SELECT column_name, column_name IN (SELECT column_name FROM system.main.pragma_storage_info('main.' || $1))
+FROM system.main.duckdb_columns()
+WHERE NOT internal AND schema_name = 'main' AND table_name = $1 ORDER BY column_index
+"""
+"""The columns of a table, and whether each is stored: a generated one runs an expression of the file when it is read.
+(Of a table without rows nothing is stored.)"""
 STATUSES: dict[str, Status] = {
     **dict.fromkeys(("ok", "success", "successful", "completed", "complete", "passed", "done"), "ok"),
     **dict.fromkeys(("failed", "error", "failure", "crashed"), "failed"),
@@ -69,6 +82,23 @@ SYNONYMS = {
 UNITED = re.compile(
     r".+_(ns|us|ms|s|sec|seconds|mb|mib|gb|gib|kb|bytes|per_sec|per_second|percent|pct|w|j|flops|tokens)"
 )
+SIZES = {
+    "batch_size": ("batch_size", "batch"),
+    "sequence_length": ("sequence_length", "seq_length", "seq_len", "input_length"),
+    "new_tokens": ("new_tokens", "max_new_tokens", "output_length"),
+    "concurrency": ("concurrency",),
+}
+"""Field of a point -> its columns; the first that has a value counts."""
+OF_POINT = {column for columns in SIZES.values() for column in columns}
+THREADS = ("num_threads", "threads")
+SETTING = re.compile(
+    r"runtime_mode|(?:use|enable)_\w+|\w+_enabled|\w*(?:attention|attn|optimi[sz]ation|quantization|compile|sdpa|kv_cache)"
+    r"(?:_(?:implementation|backend|level|mode|method|dtype|type|bits))?|(?:compile|execution|power)_mode|opt_level|"
+    r"execution_provider|(?:num_)?beams|(?:tensor|pipeline|data)_parallel(?:_size)?|(?:tp|pp|dp)_size",
+)
+"""Columns of a run or a result that tell series apart. Others, also of text, may differ in every run."""
+PLAIN = (False, "", "none", "None")
+"""What such a column has where nothing is set."""
 LONG = (("metric_name", "metric"), ("metric_value", "value"), ("metric_unit", "unit"))
 """Columns of a table with one metric per row: its name, value and unit."""
 RAW_LISTS = ("samples", "values")
@@ -111,12 +141,30 @@ def read_tables(file: ForeignFile) -> Tables:
     with _opened(file, lock_timeout_s=LOCK_TIMEOUT_S) as (connection, names):
         if absent := [name for name in REQUIRED if name not in names]:
             file.refuse(f"no table {' and no table '.join(absent)}")
-        for table in tables.keys() & names:  # our own names, never from the file
-            cursor = connection.execute(f"SELECT * FROM main.{table} ORDER BY rowid")
-            columns = [column[0].lower() for column in cursor.description or ()]
-            for number, row in enumerate(cursor.fetchall(), start=1):
-                values = {name: plain(value) for name, value in zip(columns, row, strict=True) if value is not None}
-                tables[table].append(Fields(file, values, f"{table} row {number}", numbers_are_text=True))
+        size = 0
+        for table in sorted(tables.keys() & names):  # our own names, never from the file
+            held = connection.execute(COLUMNS, [table]).fetchall()
+            columns = [name for name, is_stored in held if is_stored]
+            if not columns:
+                continue
+            for name in (name for name, is_stored in held if not is_stored):
+                file.leave_out(f"{table}.{name}", "a generated column, whose expression is not run")
+            ((count,),) = connection.execute(f"SELECT system.main.count(*) FROM main.{table}").fetchall()
+            if count > MAX_ROWS:
+                file.refuse(f"{table}: {count:,} rows: expected at most {MAX_ROWS:,}: import it in parts")
+            selected = ", ".join(quoted(name) for name in columns)
+            cursor = connection.execute(f"SELECT {selected} FROM main.{table} ORDER BY rowid")
+            while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                for row in rows:
+                    named = zip(columns, row, strict=True)
+                    values = {name.lower(): plain(value) for name, value in named if value is not None}
+                    place = f"{table} row {len(tables[table]) + 1}"
+                    tables[table].append(Fields(file, values, place, numbers_are_text=True))
+                    size += sum(len(value) for value in row if isinstance(value, str | bytes | list | dict))
+                    if size > MAX_SIZE:
+                        file.refuse(
+                            f"{place}: more than {MAX_SIZE:,} values in lists and characters: import it in parts"
+                        )
     return tables
 
 
@@ -133,6 +181,8 @@ class ResultRow:
     error: str | None
     rows: tuple[Json, ...]
     """The other fields of the rows."""
+    mode: Mapping[str, Scalar]
+    """The settings in the rows."""
 
 
 def raw_by_result(tables: Tables) -> Raw:
@@ -165,11 +215,13 @@ def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
     """One row of results with its raw values."""
     joins, values_by_key = raw
     found = values_by_key.get(_values_in(row, joins), ())
+    sizes = {size: count_in(row, *columns) for size, columns in SIZES.items()}
     point = Point(
-        batch_size=count_in(row, "batch_size", "batch") or 1,
-        sequence_length=count_in(row, "sequence_length", "seq_length", "seq_len", "input_length"),
-        new_tokens=count_in(row, "new_tokens", "max_new_tokens", "output_length"),
-        concurrency=count_in(row, "concurrency") or 1,
+        batch_size=sizes["batch_size"] or 1,
+        sequence_length=sizes["sequence_length"],
+        new_tokens=sizes["new_tokens"],
+        concurrency=sizes["concurrency"] or 1,
+        axes=exported_axes(_object_in(row, "axes")),
     )
     warmups = sum(len(values.values) for values in found if values.phase == "warmup") or None
     stated_warmups = count_in(row, "warmup_iterations", "num_warmup")
@@ -177,6 +229,7 @@ def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
     metrics = metrics_of(row)
     status = STATUSES.get((stated or "ok").lower(), "ok" if metrics else "failed")
     ids: dict[str, Json] = {"run_id": run_id, "result_id": id_in(row, "result_id", "id")}
+    mode = settings_in(row)
     return ResultRow(
         point=point,
         metrics=metrics,
@@ -186,6 +239,7 @@ def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
         status=status,
         error=error or (f"status {stated!r}, and no reason" if status != "ok" else None),
         rows=({**row.rest(), **ids, **({} if stated is None else {"status": stated})},),
+        mode=mode,
     )
 
 
@@ -261,6 +315,8 @@ def metrics_of(fields: Fields) -> dict[str, float]:
         return {} if number is None else _metric(named.lower(), number)
     found: dict[str, float] = {}
     for column in list(fields):
+        if column in OF_POINT:
+            continue
         if column in SYNONYMS or LATENCY.fullmatch(column) or UNITED.fullmatch(column):
             number = fields.number(column)
             found |= {} if number is None else _metric(column, number)
@@ -317,6 +373,27 @@ def text_in(row: Fields, *names: str) -> str | None:
     return None if name is None else row.text(name)
 
 
+def settings_in(row: Fields) -> dict[str, Scalar]:
+    """The settings in the row's columns, those of an object by the names in it, and the number of threads."""
+    found: dict[str, Scalar] = {}
+    for name in [name for name in row if SETTING.fullmatch(name)]:
+        held = _object_in(row, name)
+        found |= (Fields(row.file, held, row.place(name)) if held else row).settings(held or (name,), PLAIN)
+        row.any(name)
+    threads = count_in(row, *THREADS)
+    return found if threads is None else {**found, "num_threads": threads}
+
+
+def _object_in(row: Fields, name: str) -> dict[str, Any]:
+    """The object in a column, also as JSON text; empty for anything else."""
+    value = row.peek(name)
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def count_in(row: Fields, *names: str) -> int | None:
     """The whole number from 1 in the first of the columns that has a value."""
     name = first(row, names)
@@ -352,7 +429,6 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         row = rows[0]
         started, finished = first(row, STARTED), first(row, FINISHED)
         begin, end = (row.time(name) if name else None for name in (started, finished))
-        run_results = [result_of(one) for one in merged(held)]
         family, stated = text_in(row, *FAMILY), text_in(row, "status")
         known = family in plugins.family_names()
         machines, cpu = text_in(machine, "device_type"), text_in(machine, "cpu_model", "cpu_name", "cpu", "processor")
@@ -377,23 +453,33 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             "device_type": kind,
             "device_name": text_in(row, "device_name") or (cpu if is_host else device_name),
             "device_memory_bytes": None if is_host else memory_bytes,
+            "device_count": count_in(row, "device_count") or count_in(machine, "device_count") or 1,
+            "model_revision": text_in(row, "model_revision", "revision"),
             "cpu_model": cpu,
             "cpu_cores": count_in(machine, "cpu_cores", "num_cores", "physical_cores"),
             "cpu_threads": count_in(machine, "cpu_threads", "logical_cores"),
             "memory_bytes": machine.integer("system_memory_bytes"),
         }
+        of_run = settings_in(row)
         own: dict[str, Json] = {"run_id": run_id, "status": stated, "architecture_type": None if known else family}
         kept = {**row.rest(), **{name: value for name, value in own.items() if value is not None}}
-        yield ForeignRun(
-            key=run_id,
-            results=run_results,
-            started_at=begin,
-            stated_times=(row.text(started),) if started else (),
-            finished_at=end if begin and end and end >= begin else None,
-            status=None if run_results else STATUSES.get((stated or "").lower(), "failed"),
-            kept={"benchmark_runs": kept, "hardware_info": machine.rest()},
-            **found,
-        )
+        # Results of other settings are other runs.
+        modes = grouped((json.dumps({**of_run, **one.mode}, sort_keys=True), one) for one in held)
+        for text, alike in (modes or {json.dumps(of_run): []}).items():
+            mode = json.loads(text)
+            run_results = [result_of(one) for one in merged(alike)]
+            yield ForeignRun(
+                key=f"{run_id} {text}" if mode else run_id,
+                results=run_results,
+                started_at=begin,
+                stated_times=(row.text(started),) if started else (),
+                finished_at=end if begin and end and end >= begin else None,
+                status=None if run_results else STATUSES.get((stated or "").lower(), "failed"),
+                num_threads=mode.pop("num_threads", None),
+                runtime_mode=mode,
+                kept={"benchmark_runs": kept, "hardware_info": machine.rest()},
+                **found,
+            )
 
 
 def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:

@@ -44,6 +44,7 @@ from benchmarking.core.untrusted.input_files import (
     without_surrogates,
 )
 from benchmarking.core.untrusted.redaction import cut_to
+from db.connection import connect
 
 if TYPE_CHECKING:
     from db.importers.support.building import Format
@@ -635,6 +636,10 @@ def importers_for(file: ForeignFile, format_name: str | None = None) -> tuple[Fo
         return (importer,)
     found = recognising(file)
     if not found and file.is_duckdb:
+        try:
+            connect(str(file.path), {}, read_only=True, lock_timeout_s=0.0).close()
+        except StorageError as error:
+            file.refuse(f"{error}".removeprefix(f"{file.path}: "))
         file.refuse(
             "unknown format: a DuckDB file without the four tables of older files; to add a warehouse, use "
             "benchhouse merge"

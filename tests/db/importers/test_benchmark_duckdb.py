@@ -8,7 +8,7 @@ import pytest
 from benchmarking.core.errors import FormatError
 from db.connection import WRITER, connect
 from db.importers.benchmark_duckdb import PLUGIN
-from db.importers.support.files import read_file, recognising
+from db.importers.support.files import importers_for, read_file, recognising
 from db.upkeep.verify import verify
 from tests.helpers.left_out import left_out
 
@@ -175,3 +175,58 @@ def test_a_macro_in_the_file_is_not_called_in_place_of_a_function_of_duckdb(runs
     none = "SELECT 'none' AS table_name, false AS internal, 'main' AS schema_name"
     hidden = f"CREATE MACRO duckdb_tables() AS TABLE {none}"
     assert len(runs_of(f"{WIDE}; {hidden}")) == 2
+
+
+def test_settings_of_runs_and_results_tell_series_apart_and_sizes_are_no_metrics(runs_of):
+    sql = """
+    CREATE TABLE benchmark_runs (run_id INTEGER, model VARCHAR, runtime_mode JSON, num_threads INTEGER, note VARCHAR);
+    INSERT INTO benchmark_runs VALUES (1, 'm', '{"optimization": "all"}', 4, 'a'), (2, 'm', NULL, NULL, 'b');
+    CREATE TABLE benchmark_results (run_id INTEGER, attention VARCHAR, use_kv_cache BOOLEAN, max_new_tokens INTEGER,
+        axes JSON, latency_ms DOUBLE);
+    INSERT INTO benchmark_results VALUES (1, 'sdpa', true, 32, '{"steps": 4}', 5), (1, 'eager', false, 32, NULL, 9),
+        (2, NULL, NULL, NULL, NULL, 7);
+    """
+    runs = runs_of(sql)
+    found = [(run.cell.runtime_mode, run.cell.num_threads, run.results[0].metrics) for run in runs]
+    assert found == [
+        ({"optimization": "all", "attention": "sdpa", "use_kv_cache": True}, 4, {"latency_ms": 5}),
+        ({"optimization": "all", "attention": "eager"}, 4, {"latency_ms": 9}),
+        ({}, None, {"latency_ms": 7}),
+    ]
+    assert [run.results[0].point.label for run in runs] == ["b1 n32 steps=4", "b1 n32", "b1"]
+
+
+def test_the_expression_of_a_generated_column_is_not_run(runs_of):
+    hidden = "ALTER TABLE benchmark_runs RENAME TO kept; CREATE TABLE benchmark_runs (run_id VARCHAR, model VARCHAR, "
+    generated = "secret VARCHAR GENERATED ALWAYS AS (current_setting('temp_directory')));"
+    rows = "INSERT INTO benchmark_runs SELECT run_id, model_name FROM kept; DROP TABLE kept"
+    with left_out("benchmark_runs.secret: a generated column"):
+        assert "secret" not in runs_of(f"{WIDE} {hidden} {generated} {rows}")[0].origin.kept["benchmark_runs"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("1, 2.0, NULL FROM range(60)", "benchmark_results: 60 rows: expected at most 50"),
+        ("1, 2.0, repeat('x', 200)", "benchmark_results row 1: more than 150 values in lists and characters"),
+    ],
+)
+def test_what_a_small_file_expands_to_has_a_limit(runs_of, monkeypatch, values, message):
+    monkeypatch.setattr("db.importers.benchmark_duckdb.MAX_ROWS", 50)
+    monkeypatch.setattr("db.importers.benchmark_duckdb.MAX_SIZE", 150)
+    sql = f"""
+    CREATE TABLE benchmark_runs AS SELECT 1 AS run_id;
+    CREATE TABLE benchmark_results (run_id INTEGER, latency_ms DOUBLE, note VARCHAR);
+    INSERT INTO benchmark_results SELECT {values}
+    """
+    with pytest.raises(FormatError, match=message):
+        runs_of(sql)
+
+
+def test_a_database_that_cannot_be_opened_is_refused_for_that(tmp_path):
+    path = tmp_path / "closed.duckdb"
+    with duckdb.connect() as connection:
+        connection.execute("SET force_mbedtls_unsafe = 'true'")
+        connection.execute(f"ATTACH '{path}' AS closed (ENCRYPTION_KEY 'k'); CREATE TABLE closed.t (i INTEGER)")
+    with pytest.raises(FormatError, match="encrypted database"):
+        importers_for(read_file(path))
