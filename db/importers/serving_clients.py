@@ -181,6 +181,7 @@ INFERENCEX_STATISTIC = re.compile(
 INFERENCEX_COLUMNS = {**latency_columns("e2el"), **token_columns("ttft", "tpot")}
 INFERENCEX_MODE = (
     *("dp_attention", "spec_decoding", "spec_method", "disagg", "is_multinode", "scenario_type", "image"),
+    *("kv_offloading", "kv_offload_backend", "router", "recipe_fingerprint"),
     *(
         f"{phase}_{name}"
         for phase in ("prefill", "decode")
@@ -576,10 +577,8 @@ def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
         else {},
     )
     mode: dict[str, Scalar] = {**parallel_mode(row), **load_mode(result)}
-    for setting in INFERENCEX_MODE:
-        chosen = row.any(setting)
-        if isinstance(chosen, str | bool | int) and str(chosen).lower() not in ("false", "none", "", "0"):
-            mode[setting] = chosen
+    settings = row.settings(INFERENCEX_MODE)
+    mode |= {name: one for name, one in settings.items() if str(one).lower() not in ("false", "none", "off", "0")}
     if str(row.any("mtp")).lower() in ("on", "true"):  # the name of speculative decoding in the first versions
         mode.setdefault("spec_decoding", "mtp")
     # Only a disaggregated server has other GPUs for prompts than for new tokens; others state the same ones twice.

@@ -497,6 +497,7 @@ PARALLELISM = {
     **dict.fromkeys(("pp", "pp_size", "pipeline_parallel", "pipeline_parallel_size"), "pp_size"),
     **dict.fromkeys(("dp", "dp_size", "data_parallel", "data_parallel_size"), "dp_size"),
     **dict.fromkeys(("ep", "ep_size", "expert_parallel", "expert_parallel_size"), "ep_size"),
+    **dict.fromkeys(("dcp_size", "pcp_size"), "context"),
     **dict.fromkeys(("nnodes", "num_nodes", "number_of_nodes"), "nodes"),
 }
 """Field of a tool, and so setting of a run -> what it is a degree of."""

@@ -203,6 +203,11 @@ def test_mtp_of_the_first_versions_is_the_speculative_decoding_of_later_ones(tmp
         modes[value] = run.cell.runtime_mode
     assert modes["on"] == modes["mtp"] == {**modes["off"], "spec_decoding": "mtp"}
     assert modes["off"] == modes["none"]
+    further = {"kv_offloading": "dram", "router": {"name": "r"}, "dcp_size": 8, "pcp_size": 1}
+    (tmp_path / "agg.json").write_text(json.dumps([{**row, "spec_decoding": "none", **further}]))
+    (run,) = all_of(tmp_path / "agg.json")
+    added = {"kv_offloading": "dram", "router": '{"name": "r"}', "dcp_size": 8}
+    assert run.cell.runtime_mode == {**modes["off"], **added}
 
 
 def test_an_agentic_load_of_inferencex_has_its_times_and_totals(tmp_path):
