@@ -27,6 +27,16 @@ from benchmarking.core.errors import StorageError, storage_errors
 
 LEFT_OUT = "***"
 """What replaces a secret."""
+ESCAPE = (
+    r"(?:\\(?:[abefnrtv]|[0-7]{1,3}|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})|%(?:25){0,3}[0-9A-Fa-f]{2}|\[[\d;:]{0,30}[mK])"
+)
+"""A sign as JSON, a program or a URL writes it, or the colour of a terminal: no part of the word that follows it."""
+
+
+def word_start(signs: str) -> str:
+    """A pattern of what precedes a word: nothing of a set of signs, or an escape, which the group `escape` has."""
+    return rf"(?:(?<![{signs}])|(?P<escape>{ESCAPE}))"
+
 
 NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 ALWAYS_SECRET = (
@@ -282,8 +292,11 @@ PUBLIC_SOURCES = ("hub", "catalog")
 FOREIGN_TEXTS = frozenset({"config"})
 """A model's configuration, whose texts are parts of the model: only secrets with a known format are removed."""
 
+JOINED_FLAG = r"(?<![\w-])-[A-Za-z]"
+"""A flag, which may precede a path without a space."""
 HOMES = re.compile(
-    r"(?<!\w)(?:/(?:home|Users|export/home)/|[A-Za-z]:\\Users\\)[^/\\\s\"':,;)]+|(?<![\w/])/root(?=$|[/\s\"':,;)])"
+    rf"(?P<before>(?<!\w)|{ESCAPE}|{JOINED_FLAG})(?:(?:/(?:home|Users|export/home)/|[A-Za-z]:\\Users\\)[^/\\\s\"':,;)]+"
+    r"|(?<!/)/root(?=$|[/\s\"':,;)]))"
 )
 """The home folder of any user."""
 FOLDERS = re.compile(
@@ -314,7 +327,7 @@ MIN_NAME_LENGTH = 3
 def from_home(text: str) -> str:
     """The text with `~` for the home folder at the beginning of paths."""
     pattern = _home_pattern(os.path.expanduser(HOME))
-    return text if pattern is None else pattern.sub(HOME, text)
+    return text if pattern is None else pattern.sub(rf"\g<before>{HOME}", text)
 
 
 def to_home(text: str) -> str:
@@ -363,11 +376,11 @@ def redacted(value: Any, *, anonymous: bool = False) -> Any:
     @cache  # most texts are names of fields
     def cleaned(text: str, is_foreign: bool, is_free: bool = False, is_public: bool = False) -> str:
         text = without_formatted_secrets(text, known) if is_foreign else without_secrets(text, known)
-        text = readable(text if home is None else home.sub(HOME, text))
-        text = HOMES.sub(HOME, text) if anonymous else text
+        text = readable(text if home is None else home.sub(rf"\g<before>{HOME}", text))
+        text = HOMES.sub(rf"\g<before>{HOME}", text) if anonymous else text
         for name, pattern, word in () if is_public else names:
             if is_free or name != text:  # a whole text may be a word of ours, such as the name of a device
-                text = pattern.sub(word, text)
+                text = pattern.sub(rf"\g<escape>{word}", text)
         return text
 
     return _redacted(value, "", "", anonymous, cleaned)
@@ -450,7 +463,7 @@ def _home_pattern(home: str) -> re.Pattern[str] | None:
     if not folders:
         return None
     names = "|".join(re.escape(folder) for folder in sorted(folders, key=len, reverse=True))
-    return re.compile(rf"(?<![\w.-])(?<!\w/)(?:{names})(?=$|[/\\\s\"'`:,;)\]}}>])")
+    return re.compile(rf"(?P<before>(?<![\w.-])(?<!\w/)|{ESCAPE}|{JOINED_FLAG})(?:{names})(?=$|[/\\\s\"'`:,;)\]}}>])")
 
 
 def _names_in(value: object) -> tuple[tuple[str, re.Pattern[str], str], ...]:
@@ -475,8 +488,9 @@ def _names_in(value: object) -> tuple[tuple[str, re.Pattern[str], str], ...]:
             found.append((label, rf"(?:{'|'.join([*domains, DOMAIN])})?", "host"))
         found += [(domain, "", "domain")] if "." in domain else []
     return tuple(
-        (name, re.compile(rf"(?<![\w{'-' if word == 'domain' else '.-'}]){re.escape(name)}{ending}(?![\w-])"), word)
+        (name, re.compile(rf"{start}{re.escape(name)}{ending}(?![\w-])"), word)
         for name, ending, word in found
+        for start in [word_start(r"\w-" if word == "domain" else r"\w.-")]
         if len(name) >= MIN_NAME_LENGTH
     )
 

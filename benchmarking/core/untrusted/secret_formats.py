@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from benchmarking.core.untrusted.redaction import ESCAPE, LEFT_OUT, word_start
+
 GITHUB = "docs.github.com/en/code-security/secret-scanning/introduction/supported-secret-scanning-patterns"
 GITLEAKS = "github.com/gitleaks/gitleaks/blob/master/config/gitleaks.toml"
 
@@ -157,7 +159,7 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
 )
 """Each format begins at the beginning of a word."""
 
-TOKEN = re.compile(rf"(?<![A-Za-z0-9_])(?:{'|'.join(form for _, form, _ in TOKENS)})")
+TOKEN = re.compile(rf"{word_start('A-Za-z0-9_')}(?:{'|'.join(form for _, form, _ in TOKENS)})")
 PRIVATE_KEY = re.compile(
     r"-{4,5} ?BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}"
     r"(?:.*?-{4,5} ?END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}|.*)",
@@ -167,9 +169,10 @@ PRIVATE_KEY = re.compile(
 PUTTY_KEY = re.compile(r"(Private-Lines: \d+)\s.*", re.DOTALL)
 """tartarus.org/~simon/putty-snapshots/htmldoc/AppendixC.html"""
 CREDENTIAL = re.compile(
-    r"(?P<scheme>\bBearer )(?!(?:authenti|authori|token|scheme|header|credential|require|securit)\w*\b)[\w.~+/=-]{8,}"
-    r"|(?P<any>(?i:\bbearer(?: |: ?|, ?)))(?=[^\s'\"]{0,200}?(?:\d|[a-z][A-Z]|=))[\w.~+/=-]{8,}"
-    r"|(?P<basic>(?i:\bbasic(?: |%20)))(?=[^\s'\"]{0,200}?[A-Z])(?=[^\s'\"]{0,200}?[a-z])[\w+/-]{8,}={0,2}"
+    rf"(?P<scheme>(?:\b|{ESCAPE})(?:"
+    r"Bearer (?!(?:authenti|authori|token|scheme|header|credential|require|securit)\w*\b)"
+    r"|(?i:bearer(?: |: ?|, ?))(?=[^\s'\"]{0,200}?(?:\d|[a-z][A-Z]|=))"
+    r"|(?i:basic(?: |%20))(?=[^\s'\"]{0,200}?[A-Z])(?=[^\s'\"]{0,200}?[a-z])(?=[\w+/-]{8})))[\w.~+/=-]{8,}"
 )
 """RFC 6750 and 7617."""
 
@@ -203,14 +206,15 @@ MESSENGERS = (
 )
 """Names that alerting tools use as the schemes of addresses: github.com/caronc/apprise/wiki, containrrr.dev/shoutrrr"""
 MESSENGER = re.compile(
-    rf"""(?ix)(?P<start>(?<![\w.+-])(?:{"|".join(MESSENGERS)})s?://)(?=[^\s'"<>]{{0,200}}\d)
+    rf"""(?ix)(?P<start>(?:(?<![\w.+-])|{ESCAPE})(?:{"|".join(MESSENGERS)})s?://)(?=[^\s'"<>]{{0,200}}\d)
     (?P<path>[^\s'"<>]{{6,1000}})"""
 )
 """An address whose parts are keys."""
 
 LONG = re.compile(r"[A-Za-z0-9]{20,}[\w-]*")
 PREFIX = re.compile(
-    r"(?<![A-Za-z0-9_.-])(?P<first>[a-z][a-z0-9]{0,15}|[A-Z][A-Z0-9]{0,15})[-_.](?:(?:[a-z0-9]{1,8}|[A-Z0-9]{1,8})[-_.]){0,3}\Z"
+    word_start("A-Za-z0-9_.-")
+    + r"(?P<first>[a-z][a-z0-9]{0,15}|[A-Z][A-Z0-9]{0,15})[-_.](?:(?:[a-z0-9]{1,8}|[A-Z0-9]{1,8})[-_.]){0,3}\Z"
 )
 MAX_PREFIX = 50
 DIGEST = re.compile(r"(?i)(?:sha|md5|blake)\w{0,8}[=:-]\S{0,50}\Z")
@@ -226,13 +230,13 @@ and kernels with many abbreviations."""
 
 def without_formats(text: str) -> str:
     """The text with `***` for tokens, keys and paths of webhooks."""
-    text = TOKEN.sub("***", text)
+    text = TOKEN.sub(rf"\g<escape>{LEFT_OUT}", text)
     if "BEGIN " in text:
         text = PRIVATE_KEY.sub("***", text)
     if "Private-Lines: " in text:
         text = PUTTY_KEY.sub(r"\1 ***", text)
     if "earer" in text or "asic" in text or "BEARER" in text:
-        text = CREDENTIAL.sub(lambda found: f"{found['scheme'] or found['any'] or found['basic']}***", text)
+        text = CREDENTIAL.sub(rf"\g<scheme>{LEFT_OUT}", text)
     text = LONG.sub(_without_random, text)
     return MESSENGER.sub(r"\g<start>***", WEBHOOK.sub(r"\g<start>***", text)) if "://" in text else text
 

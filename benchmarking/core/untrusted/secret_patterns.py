@@ -10,9 +10,10 @@ import html
 import json
 import re
 from functools import lru_cache
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote
 
 from benchmarking.core.untrusted.redaction import (
+    ESCAPE,
     LEFT_OUT,
     MIN_KNOWN,
     NO_SECRET_KEYS,
@@ -27,12 +28,14 @@ from benchmarking.core.untrusted.redaction import (
     is_secret_flag,
     is_secret_name,
     is_word,
+    word_start,
     words_of,
 )
 from benchmarking.core.untrusted.secret_formats import without_formats
 
 LOGINS = re.compile(
-    r"""(?xm)(?P<sign>(?<![\w-])(?:-u|-U|--user|--proxy-user|--auth)[ =]["']?[^\s:"']{1,100}:
+    rf"""(?xm)(?P<sign>(?:(?<![\w-])|{ESCAPE})"""
+    r"""(?:-u|-U|--user|--proxy-user|--auth)[ =]["']?[^\s:"']{1,100}:
         | \bcurl(?:\s+[^\s|;]{1,200}){0,20}?\s+-\w{0,6}u\s{0,3}["']?[^\s:"']{1,100}:
         | \bcurl(?:\s+[^\s|;]{1,200}){0,20}?\s+-\w{0,6}b\s{0,3}["']?[^\s="']{1,100}=   # a cookie
         | \b(?:https?|xhs?)\s(?:[^\s|;]{1,100}\s+){0,9}?(?:-a\s+["']?[^\s:"']{1,100}:|(?:-a|--bearer)\s+(?=[\w.~-]{16}))
@@ -142,7 +145,9 @@ AFTER_HINT = re.compile(
         | (?:(?:\|\||\?\?|[:?])?=>?|:|%3[ADad])\s?(?:\{\s{0,20}["']value["']\s?:\s?)?))?"""
 )
 FLAG = re.compile(
-    rf"""(?xs)(?<![\w-])(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | (?!<<<)[^\s"']+)"""
+    "(?xs)"
+    + word_start(r"\w-")
+    + rf"""(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | (?!<<<)[^\s"']+)"""
 )
 PAIR = re.compile(
     rf"""(?xs)(?P<sign>(?:[(\[]\s?b?["']|["'](?=-))(?P<name>[\w-]{{1,60}})["']\s?,\s?)
@@ -188,7 +193,7 @@ SENTENCE = re.compile(
 )
 """A secret in a sentence: my API key is ..., the token was: ..."""
 REFUSAL = re.compile(
-    rf"""(?xi)(?P<sign>(?<![A-Za-z\d-])(?:(?P<name>{KEY_WORDS})
+    rf"""(?xi)(?P<sign>(?:(?<![A-Za-z\d-])|{ESCAPE})(?:(?P<name>{KEY_WORDS})
         (?:\ (?:provided|given|supplied|used|received|sent|rejected))?\s?(?::|=>?|->|(?=\())\s?
         | (?:invalid|incorrect|wrong|bad|unknown|expired|revoked)\ (?:x-)?(?:{KEY_WORDS}|bearer\ token)\s
     )["'`(\[]?)
@@ -196,13 +201,14 @@ REFUSAL = re.compile(
 )
 """A secret in the words of a server: Incorrect API key provided: ..."""
 REFUSED = re.compile(
-    rf"""(?xi)(?P<sign>(?<![\w-])(?P<name>{KEY_WORDS}|token|password)\ ["'`]?)
+    rf"""(?xi)(?P<sign>(?:(?<![\w-])|{ESCAPE})(?P<name>{KEY_WORDS}|token|password)\ ["'`]?)
     {TOLD_VALUE}(?=["'`]?\ (?:not\ found | (?:is|was|has)\ (?:(?:not|been)\ )?
     (?:valid|invalid|expired|revoked|unknown|malformed|wrong|incorrect|disabled|authori[sz]ed|recogni[sz]ed|accepted)))"""
 )
 """A secret before the verb: Token ... is invalid."""
 FLAG_IN_LIST = re.compile(
-    r"""(?P<name>(?<![\w-])--?[A-Za-z][\w-]{0,60})(?P<sign>,\s?)(?P<value>[^\s,\]"'=-][^\s,\]"']{3,300})(?=[,\]])"""
+    word_start(r"\w-")
+    + r"""(?P<name>--?[A-Za-z][\w-]{0,60})(?P<sign>,\s?)(?P<value>[^\s,\]"'=-][^\s,\]"']{3,300})(?=[,\]])"""
 )
 """A flag and its value in a list of YAML without quotes."""
 KEY_PART = re.compile(
@@ -213,7 +219,10 @@ SHORT_NAME = re.compile(
     r"(?P<sign>(?:[?&]|(?<!\S)--)key=|[?&]code_verifier=|;(?i:jsessionid|phpsessid)=)(?P<value>(?=[\w.-]{0,200}\d)[\w.-]{12,})"
 )
 """Parameters and a flag whose names alone are no names of secrets."""
-BARE_KEY = re.compile(r"(?P<sign>(?<![\w.-])key=)(?P<value>(?=[A-Za-z]*\d+[A-Za-z]+\d)[A-Za-z0-9]{16,200})(?![\w.-])")
+BARE_KEY = re.compile(
+    rf"(?P<sign>(?:(?<![\w.-])|{ESCAPE})key=)"
+    r"(?P<value>(?=[A-Za-z]*\d+[A-Za-z]+\d)[A-Za-z0-9]{16,200})(?![\w.-])"
+)
 """A random text after "key=" in the error of a server; not the name of a metric or a file."""
 SQL = re.compile(
     rf"""(?xs)\b(?P<sign>(?:SECRET|PASSWORD|KEY_ID|SESSION_TOKEN|CONNECTION_STRING|(?i:IDENTIFIED\ BY))\s{{1,4}})
@@ -228,7 +237,8 @@ URL_LOGIN = re.compile(
 URL_PARAMETERS = re.compile(r"(://[^\s'\"<>?#]{0,500}\?)[^\s'\"<>#]+")
 """All URL parameters, since signed URLs have secrets under many names."""
 BARE_LOGIN = re.compile(
-    r"""(?x)(?<![\w.:/@+-])(?P<user>[A-Za-z][\w.+-]{0,63}):(?P<password>[^\s:/'"<>]{3,100})@(?=(?!sha256:)[\w\[])"""
+    word_start(r"\w.:/@+-")
+    + r"""(?P<user>[A-Za-z][\w.+-]{0,63}):(?P<password>[^\s:/'"<>]{3,100})@(?=(?!sha256:)[\w\[])"""
 )
 LIMIT_OF_SHARE = re.compile(r"\d+(\.\d+)?[a-zA-Z%]{0,3}@p?\d{1,3}%?(?![\w.-])")
 """What is no password and host: the limit ttft:100ms@p90."""
@@ -261,7 +271,7 @@ def without_formatted_secrets(text: str, known: Known) -> str:
     """The text without known values, published formats, and logins and parameters of URLs; names are not looked at."""
     pattern = _known(known)
     if pattern is not None:
-        text = pattern.sub(LEFT_OUT, text)
+        text = pattern.sub(rf"\g<escape>{LEFT_OUT}", text)
     text = without_formats(text)
     if "://" in text or r":\/\/" in text:
         text = URL_PARAMETERS.sub(rf"\1{LEFT_OUT}", URL_LOGIN.sub("", text))
@@ -307,29 +317,44 @@ short_without_secrets = lru_cache(maxsize=10_000)(without_secrets)
 
 @lru_cache(maxsize=8)
 def _known(values: frozenset[str]) -> re.Pattern[str] | None:
-    """Finds the values as they are or in another case, in JSON, XML and URLs (encoded once or twice, in parts or
-    whole), in hex and in Base64, also as a part of something longer, but not inside other words."""
-    forms, inside = set[str](), set[str]()
+    """Finds the values as they are or in another case, in any form of `_in_any_form`, in hex and in Base64, also as a
+    part of something longer, but not inside other words."""
+    whole, inside = set[str](), set[str]()
     for value in values:
         content = value.encode("utf-8", "surrogateescape")
-        as_json = json.dumps(value)[1:-1]
-        forms |= {content.hex(), content.hex().upper(), re.sub("[&<>'+]", lambda it: rf"\u{ord(it[0]):04x}", as_json)}
+        whole |= {_in_any_form(one) for one in (value, value.lower(), value.upper())}
+        for digits in (content.hex(), content.hex().upper()):
+            whole |= {digits, re.sub("..", r"%\g<0>", digits)}
+        whole.add(re.escape(base64.b64encode(content).decode().rstrip("=")))
         inside |= {part for shift in range(3) if len(part := _base64_inside(content, shift)) >= MIN_BASE64}
-        forms |= {value, value.lower(), value.upper(), html.escape(value)}
-        for reference in ("&#{};", "&#x{:x};"):
-            forms.add("".join(reference.format(ord(one)) if one in "&<>'\"" else one for one in value))
-        escaped = quote(value, safe="")
-        forms |= {escaped, quote(value), quote_plus(value), quote(escaped)}
-        forms.add(re.sub("%..", lambda found: found[0].lower(), escaped))
-        forms |= {re.sub("..", r"%\g<0>", digits) for digits in (content.hex(), content.hex().upper())}
-        forms |= {as_json, repr(value)[1:-1]}
-        forms.add(base64.b64encode(content).decode().rstrip("="))
-    if not forms:
+    if not whole:
         return None
-    longest_first = sorted(forms, key=len, reverse=True)
-    whole = rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])"
+    word = rf"{word_start('A-Za-z0-9')}(?:{'|'.join(sorted(whole, key=len, reverse=True))})(?![A-Za-z0-9])"
     parts = "|".join(map(re.escape, sorted(inside, key=len, reverse=True)))
-    return re.compile(rf"{whole}|(?:{parts})[A-Za-z0-9+/]*" if parts else whole)
+    return re.compile(rf"{word}|(?:{parts})[A-Za-z0-9+/]*" if parts else word)
+
+
+def _in_any_form(value: str) -> str:
+    """A pattern of the value whose signs may be written as in JSON, HTML, URLs (encoded up to four times), code, a
+    shell, SQL or CSV, each in its own way."""
+    pattern = ""
+    for one in value:
+        if one.isascii() and one.isalnum():
+            pattern += one
+            continue
+        number, sign, in_url = ord(one), re.escape(one), quote(one, safe="", errors="surrogateescape")
+        in_url = f"%{number:02x}" if in_url == one else in_url
+        forms = [sign * 2, rf"{sign}\"{sign}\"{sign}", rf"{sign}\\{sign * 2}"] if one in "'\"" else []
+        forms += [r"\+"] if one == " " else []
+        forms += [
+            rf"\\{{0,8}}{sign}",
+            rf"\\{{1,8}}(?:u{number:04x}|x{number:02x})",
+            in_url.replace("%", "%(?:25){0,3}"),
+        ]
+        forms += [re.escape(form[1:-1]).replace(r"\\", r"\\{1,8}") for form in (json.dumps(one), repr(one))]
+        forms += [rf"&(?:amp;){{0,2}}#(?:{number}|x{number:x});", re.escape(html.escape(one))]
+        pattern += f"(?i:{'|'.join(dict.fromkeys(forms))})"
+    return pattern
 
 
 def _base64_inside(content: bytes, shift: int) -> str:
@@ -443,7 +468,7 @@ def _without_flag(found: re.Match[str]) -> str:
     is_no_value = value in PROSE or re.fullmatch(r"[A-Z][A-Z_]*[:,.)]?", value) or is_flag(value)
     if not is_secret_flag(found["name"]) or is_no_value or is_plain(found["name"], value.rstrip(":,.")):
         return found[0]
-    return f"{found['name']}{found['sign']}{_hidden(value)}"
+    return found[0][: found.start("value") - found.start()] + _hidden(value)
 
 
 def _without_listed_flag(found: re.Match[str]) -> str:
@@ -459,7 +484,7 @@ def _without_login(found: re.Match[str]) -> str:
     is_tag = all(words) and any(word is not None and word["size"] for word in words)
     if user in NO_USERS or password.isdigit() or is_limit or is_dated or is_tag or is_word(password):
         return found[0]
-    return f"{user}:{LEFT_OUT}@"
+    return f"{found['escape'] or ''}{user}:{LEFT_OUT}@"
 
 
 def _without_closing(value: str) -> str:

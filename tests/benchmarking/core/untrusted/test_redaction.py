@@ -6,6 +6,7 @@ import getpass
 import io
 import os
 import platform
+import re
 import time
 
 import pytest
@@ -114,6 +115,56 @@ def test_secrets_are_recognised_by_value_by_format_and_by_name(monkeypatch):
     for name, value in secret_texts.KNOWN.items():
         monkeypatch.setenv(name, value)
     assert secret_texts.remaining(without_secrets) == []
+
+
+ESCAPES = (
+    r"\n",
+    r"\r\n",
+    r"\\t",
+    r"\u0022",
+    r"\x1b[1;31m",
+    r"\033[0m",
+    "\x1b[35m",
+    "\x1b[m\x1b[K",
+    "%22",
+    "%2520",
+    "%0A%3D",
+)
+
+
+@pytest.mark.parametrize("before", ESCAPES)
+def test_an_escape_before_a_secret_is_no_part_of_its_word(monkeypatch, before):
+    monkeypatch.setenv("MY_TOKEN", "team7-blue-Fox")
+    formats = ("hf_" + "aB3dE6gH" * 4, "sk-proj-" + "a1B2c3D4" * 4, "foo-aB3dE5gH7jK9mN2pQ4sT6", "key=a1B2c3D4e5F6g7H8")
+    named = ("--api-key team8-red", "-u ann:team8-red", "Bearer " + "aB3dE6gH" * 4, "ann:team8-red@host")
+    for secret in ("team7-blue-Fox", "TEAM7-BLUE-FOX", *formats, *named):
+        left = without_secrets(f"refused:{before}{secret} twice")
+        assert re.fullmatch(rf"refused:{re.escape(before)}[\w :=-]*\*\*\*(@host)? twice", left), left
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(
+            "a&amp;b&#39;c+d",
+            "a&amp;b&#x27;c&#43;d",
+            "a&#38;b'c+d",
+            r"a\u0026b'c+d",
+            r"a\&b\'c\+d",
+            "a%26b%27c%2Bd",
+            "a&b''c+d",
+        ),
+        *("""a&b'"'"'c+d""", r"a&b'\''c+d", r"a\\u0026b\\'c+d", "a%252526b%252527c%25252bd", "A&AMP;B'C+D"),
+    ],
+)
+def test_a_known_value_is_found_however_its_signs_are_written(monkeypatch, written):
+    monkeypatch.setenv("MY_PASSWORD", "a&b'c+d")
+    assert without_secrets(f"no: {written}!") == "no: ***!"
+
+
+def test_a_known_value_may_be_of_other_bytes_than_utf_8():
+    known = frozenset([os.fsdecode(b"blue-\xff-Fox")])
+    assert without_secrets("no: blue-%FF-Fox!", known) == "no: ***!"
 
 
 def test_harmless_texts_are_unchanged(monkeypatch):
@@ -237,6 +288,18 @@ def test_anonymous_text_omits_host_and_user(monkeypatch):
     assert redacted(text, anonymous=True) == "host: ~/x /scratch/user/y"
     assert redacted("banner of annotations", anonymous=True) == "banner of annotations"
     assert redacted({"host": "ann-laptop", "name": "x"}, anonymous=True) == {"host": "", "name": "x"}
+
+
+def test_an_escape_or_a_flag_before_a_home_folder_or_a_name_is_no_part_of_it(monkeypatch):
+    monkeypatch.setattr(platform, "node", lambda: "ann-laptop")
+    monkeypatch.setattr(getpass, "getuser", lambda: "ann")
+    monkeypatch.setenv("HOME", "/people/ann")
+    for before in (*ESCAPES, "-I", "gcc -L"):
+        assert from_home(f"no: {before}/people/ann/x") == f"no: {before}~/x"
+        assert redacted(f"no: {before}/home/bob/x", anonymous=True) == f"no: {before}~/x"
+    for before in ESCAPES:
+        assert redacted(f"no: {before}ann-laptop, {before}ann", anonymous=True) == f"no: {before}host, {before}user"
+    assert from_home("lib-x/people/ann/x a-b/people/ann") == "lib-x/people/ann/x a-b/people/ann"
 
 
 def test_anonymous_text_keeps_the_public_name_of_a_model(monkeypatch):
