@@ -1,4 +1,5 @@
-"""Lists regressions since a date, worst first, with the range of commits that contains the cause, and slow trends.
+"""Lists regressions since a date, worst first, with the commits between which the cause most likely lies, and slow
+trends.
 
 Reads the stored change points, as the view regressions does, after searching the results that arrived since the last
 search (unless --no-update is given). What it finds in a database that cannot be written is shown, but not stored.

@@ -113,8 +113,8 @@ COMMENT ON COLUMN regressions.times_worse IS 'value_after / value_before, or the
 COMMENT ON COLUMN regressions.relative_change_now IS 'Level after the newest change of the series / value_before - 1: near 0 once it is fixed.';
 COMMENT ON COLUMN regressions.state IS 'suspected until the change survives the next run, then confirmed.';
 COMMENT ON COLUMN regressions.p_value IS 'p-value of the detector''s test.';
-COMMENT ON COLUMN regressions.last_good_commit IS 'Commit of the last result before the change; the cause lies after it, up to first_bad_commit.';
-COMMENT ON COLUMN regressions.first_bad_commit IS 'Commit of the first changed result.';
+COMMENT ON COLUMN regressions.last_good_commit IS 'Commit of the last result before the likeliest place of the change; of a small change, the cause may be a few runs off.';
+COMMENT ON COLUMN regressions.first_bad_commit IS 'Commit of the first changed result, if that is the place.';
 COMMENT ON COLUMN regressions.last_good_time IS 'Time of the last good commit, or start of its run without one, UTC.';
 COMMENT ON COLUMN regressions.result_id IS 'First changed result: benchmark_results.result_id.';
 COMMENT ON COLUMN regressions.last_good_result_id IS 'Last result before the change: benchmark_results.result_id.';

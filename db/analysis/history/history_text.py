@@ -8,6 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.metrics import Metric
 from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
@@ -21,7 +22,7 @@ from db.values import heading, percent_change, subjects_of
 PERCENTILE = re.compile(r"_p9\d_")
 ENVIRONMENT = "environment?"
 SAME_COMMIT = "same commit"
-DATE = "the first changed commit's, or the first changed run's if no commit changed"
+DATE = "the first changed commit's, or the first changed run's if no commit changed, at the change's likeliest place"
 SUSPECTED = "suspected: first found with the newest run; the next run of its series confirms or withdraws it"
 EXCURSION = (
     "back again: an alert of benchhouse check, of which less than half is left since; up to "
@@ -213,9 +214,10 @@ def _regression_notes(regressions: Sequence[Regression]) -> list[str]:
         return []
     ends = {"run" if regression.is_within_commit else "commit" for regression in regressions}
     end = " or ".join(sorted(ends))
+    decides = f"; {as_typed('bisect')} tells which commit it is" if "commit" in ends else ""
     lines = [
-        f"{counted(len(regressions), 'regression')}; the cause lies after the first {end}, up to and including the "
-        "second"
+        f"{counted(len(regressions), 'regression')}; the cause most likely lies after the first {end}, up to and "
+        f"including the second, but of a small change a few runs before or after that{decides}"
     ]
     if any(regression.state == "suspected" for regression in regressions):
         lines.append(SUSPECTED)

@@ -198,6 +198,7 @@ def test_regressions_are_worst_first_and_since_a_date(asked):
     assert [line[:4] for line in lines] == [["+20.0%", "10", "12", "bert"], ["+20.0%", "10", "12", "vit"]]
     assert lines[0][-4:] == ["2026-01-13", "0011ffffff..0012ffffff", "confirmed", "+20.0%"]
     assert lines[1][-2:] == ["+0.0%", "recovered"]
+    assert "but of a small change a few runs before or after that; benchhouse bisect tells" in " ".join(out.split())
     assert asked("regressions", "--since", "2026-01-14")[1:] == (
         "no regressions of latency_median_ms since 2026-01-14\n",
         "",
@@ -430,7 +431,8 @@ def test_a_change_between_runs_of_one_commit_has_the_date_of_the_run_and_no_comm
     _, out, _ = asked("regressions", "model=bert")
     words = " ".join(out.split())
     assert "2026-01-13 2026-01-12 00:00 .. 2026-01-13" in words
-    assert "the cause lies after the first run, up to and including the second" in words
+    assert "the cause most likely lies after the first run, up to and including the second, but of a small" in words
+    assert "bisect" not in words
     assert "aaaa" not in out
     for since, found in (("2026-01-14", "no regressions of"), ("2026-01-13", "latency_median_ms, model bert")):
         assert asked("regressions", "model=bert", "--since", since)[1].startswith(found)
