@@ -384,7 +384,7 @@ def _reasons(search: Search, equal: Collection[str] = ()) -> list[str]:
     longer = "a longer --budget measures them"
     longer += "" if all_s is None else f", about {math.ceil(all_s / 60)}m tries all"
     words: dict[Out, str] = {
-        "behind": "behind the best",
+        "behind": "behind the best as measured",
         "misses": "missed a limit",
         "unknown": "unknown in the objective or a limit, which is not met",
         "failed": "failed",

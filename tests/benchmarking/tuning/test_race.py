@@ -40,7 +40,7 @@ def test_after_the_screening_only_the_hopelessly_slow_are_behind():
     race = race_of("a", "b", "c")
     run_round(race, a=1.0, b=1.4, c=1.6)
     assert {one.key for one in race.racing} == {"a", "b"}
-    assert race.entrants["c"].reason == "60% behind the best in 1 launch"
+    assert race.entrants["c"].reason == "60% behind the best as measured in 1 launch"
 
 
 def test_the_launches_that_the_best_needs_for_an_interval_are_set_aside():
@@ -69,6 +69,7 @@ def test_a_clear_difference_over_rounds_ends_the_race_of_the_slower_although_the
         drift = 1 + 0.1 * number
         run_round(race, a=drift * NOISE[number], b=1.08 * drift * NOISE[(number + 5) % 10])
     assert race.entrants["b"].out == "behind"
+    assert race.entrants["b"].reason == "8% behind the best as measured in 3 rounds", "no bound of what is true"
 
 
 def test_the_screening_is_no_round_of_the_judge():
@@ -145,7 +146,7 @@ def test_what_enters_late_is_judged_by_the_rounds_that_it_shares_with_the_leader
     assert not race.is_over()
     assert race.share() == 1 / (ROUNDS - 1), "as many rounds as the others had after the screening"
     run_round(race, a=2.0, slow=2.2, near=1.6)  # the machine is half as fast now
-    assert race.entrants["slow"].reason == "38% behind the best in 1 launch"
+    assert race.entrants["slow"].reason == "38% behind the best as measured in 1 launch"
     assert standing_of(race, "a", "near").equal, "one launch tells them not apart"
     for number in range(2):
         run_round(race, a=2.0 * NOISE[number], near=1.6 * NOISE[number])

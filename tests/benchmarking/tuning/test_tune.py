@@ -552,9 +552,9 @@ def test_what_is_equal_in_the_end_is_not_counted_as_behind_and_nothing_measured_
     lost_s = {"broken": 4.2, "late": 31.0}
     searched = SimpleNamespace(race=Race(entrants), budget_for_all_s=600.0, lost_s=lost_s, tracks={"late": waited})
     assert tune._reasons(searched, ("equal",)) == [
-        "1 behind the best, 1 failed, 2 launched but not finished in time, 1 had no room in the budget for more "
-        "launches, 1 had no room in the budget for any launch: nothing is proven about them, a longer --budget "
-        "measures them, about 10m tries all",
+        "1 behind the best as measured, 1 failed, 2 launched but not finished in time, 1 had no room in the budget for "
+        "more launches, 1 had no room in the budget for any launch: nothing is proven about them, a longer "
+        "--budget measures them, about 10m tries all",
         "35 s went into launches without a result: late 31 s; broken 4 s",
         f"late, b1 and 1 more: {search.UNFINISHED}",
         "broken, b1: failed: no memory",
