@@ -8,10 +8,11 @@ not cover other launches, so it counts as at least 10 % wide to either side. Wit
 percentiles are compared as stated. A limit on quality applies to the worse end of its interval over windows. Memory and
 energy are compared as measured. An unmeasured quantity meets no limit.
 
-Options whose intervals overlap with that of the best one are equal. Where all that meet the limits were measured in one
-search by `benchhouse tune`, its launches in turns decide instead, as they did there. Among equals, the choice is the
-cheapest, then the simplest (fewest settings, least concurrency, smallest batch), then the first by name, so it does not
-change from week to week with the noise.
+Options whose intervals overlap with that of the best one are equal; beside one of another session, an interval counts
+as at least 5 % wide to either side. Where all that meet the limits were measured in one search by `benchhouse tune`,
+its launches in turns decide instead, as they did there. Among equals, the choice is the cheapest, then the simplest
+(fewest settings, least concurrency, smallest batch), then the first by name, so it does not change from week to week
+with the noise.
 
 The axes of the front are those of latency, throughput, memory, energy per item and cost that all options of a workload
 have. An option is on the front if no other one is at least as good on all axes and better on one; with limits, of those
@@ -78,6 +79,10 @@ WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
 FAR = 0.25
 """Relative difference from the best as measured above which an equal option, whose interval must be wide, is not chosen
 for being the simplest."""
+UNSEEN_SESSIONS = 0.05
+"""Least relative half-width of an interval beside an option of another session: it does not cover what differs between
+sessions. With half of it, 21 % of two equal options whose sessions vary by 3 % are told apart (2 % so); with twice as
+much, options that differ by 20 % are equal."""
 CLOSE = 0.02
 """Relative difference up to which values without an interval are equal, since runs vary as much."""
 PERCENTILES: tuple[Quantity, ...] = ("latency_p90", "latency_p95", "latency_p99")
@@ -362,7 +367,9 @@ def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
     apart = abs(math.log(values[0] / values[1]))
     if aim in WITHOUT_INTERVAL:
         return apart <= math.log1p(CLOSE)
-    return apart <= _reach(best, best.latency_high_ms, aim) + _reach(other, other.latency_low_ms, aim)
+    unseen = 0.0 if best.session_id == other.session_id else math.log1p(UNSEEN_SESSIONS)
+    ends = ((best, best.latency_high_ms), (other, other.latency_low_ms))
+    return apart <= sum(max(unseen, _reach(option, end_ms, aim)) for option, end_ms in ends)
 
 
 def _reach(option: Option, end_ms: float | None, aim: Aim) -> float:

@@ -23,6 +23,7 @@ from db.analysis.recommend.recommendation import (
     FAR,
     PERCENTILES,
     UNITS,
+    UNSEEN_SESSIONS,
     WITHOUT_INTERVAL,
     Aim,
     Miss,
@@ -60,7 +61,8 @@ MOST_EQUAL = 4
 EQUAL_NOTE = (
     f"equal: their intervals overlap, or memory and energy, which have none, are within {CLOSE:.0%}; among equals the "
     f"cheapest is recommended, then, of those within {FAR:.0%} of the best as measured, the simplest, then the first "
-    f"by name; the interval of a single launch counts as at least {UNSEEN_LAUNCHES:.0%} wide to either side"
+    f"by name; the interval of a single launch counts as at least {UNSEEN_LAUNCHES:.0%} wide to either side, and those "
+    f"of two sessions as at least {UNSEEN_SESSIONS:.0%}"
 )
 TURNS_NOTE = (
     "equal: launches in turns do not tell them from the recommended one, which is the best in these launches; where "

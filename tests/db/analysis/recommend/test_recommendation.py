@@ -407,6 +407,17 @@ def test_the_interval_of_a_single_launch_is_not_used_as_one_between_launches():
     assert len(recommend([between, replace(other, is_between=False)], {}).equal) == 1
 
 
+def test_options_of_two_sessions_are_equal_within_what_differs_between_sessions():
+    """Their intervals are of launches of one session each, and the day of one may have been 3 % slower."""
+    best = option("b", high_ms=10.05, throughput=108.0, is_between=True, throughput_half_width=0.005)
+    same = replace(best, result_id="a", throughput=100.0)
+    assert recommend([best, same], {}).equal == ()
+    other = replace(same, session_id="another", price_per_hour=1.0)
+    found = recommend([replace(best, price_per_hour=2.0), other], {}, "throughput")
+    assert (order(found), len(found.equal)) == (["a", "b"], 1), "and the cheaper of the two is recommended"
+    assert recommend([best, replace(other, throughput=95.0)], {}).equal == ()
+
+
 def test_only_the_ends_that_face_each_other_decide_whether_intervals_overlap():
     """Some slow calls of the worse option say nothing about how fast it can be."""
     best, slow = option("a", latency_ms=3.0, high_ms=3.1), option("b", latency_ms=60.0, high_ms=1200.0)
