@@ -40,6 +40,7 @@ from db.importers.support.reading import (
     words_of,
 )
 from db.importers.support.serving import (
+    GPU_COUNTS,
     NOT_STATED,
     UNLIMITED,
     Sent,
@@ -155,7 +156,12 @@ ENERGY = {
     "output_tps_per_w": "output_tokens_per_j",
 }
 PARALLEL = ("tp_size", "pp_size", "ep_size")
-LIMITS = ("max_batch_size", "max_num_tokens", "scheduling_policy")
+NO_LIMIT = (
+    *("model", "version", "dtype", "backend", "quantization", "kv_cache_dtype"),
+    *(*PARALLEL, *GPU_COUNTS, "issue_rate"),
+)
+"""Fields of the engine and its world that set no limit."""
+DEFAULT_LIMITS = {"kv_cache_percentage": ("0.9",)}
 TRTLLM_DEFINITIONS = {
     "latency": "request_latency: from submitting a request to its last token; a request may wait in the engine",
     "time_to_first_token_ms": "p50 of ttft: from submitting a request to its first token",
@@ -170,6 +176,9 @@ TITLE = re.compile(r"^\W*= (ENGINE DETAILS|PYTORCH BACKEND|[\w -]*BACKEND|PERFOR
 OVERVIEW = ("PERFORMANCE OVERVIEW", "STATISTICS")
 BENCH_COMMAND = re.compile(r"trtllm-bench .{0,200}?(?:--?\w|\\\s*$)")
 """The first line of a command."""
+DATASET_ROW = re.compile(r"^\W*(MIN|MAX|AVG):\s+([\d.]+)\s+([\d.]+)\s+[\d.]+\s*$")
+"""Lengths of the planned prompts and answers, below "DATASET DETAILS"."""
+DATASET_WORDS = {"MIN": "minimum", "MAX": "maximum", "AVG": "average"}
 ENDS = re.compile(r"= ?(?:DATASET DETAILS|[\w ]{1,40} Benchmark Result) ?=*\s*$", re.I)
 """The last section, or the title of another tool's result."""
 OF_OTHER_TOOLS = ("req/s", "tok/s")
@@ -184,6 +193,7 @@ OF_COMMAND = {
     **{name: ("world_info", f"{name}_size") for name in ("tp", "pp", "ep")},
     "max_batch_size": ("world_info", "max_batch_size"),
     "max_num_tokens": ("world_info", "max_num_tokens"),
+    "kv_cache_free_gpu_mem_fraction": ("world_info", "kv_cache_percentage"),
     "num_requests": ("request_info", "num_requests"),
 }
 """Flag of the command -> section and field of the report, for a printed one without that section."""
@@ -196,12 +206,15 @@ LABELS: Mapping[str, tuple[str, str]] = {
     "dtype": ("engine", "dtype"),
     "kv cache dtype": ("engine", "kv_cache_dtype"),
     "quantization": ("engine", "quantization"),
+    "max input length": ("engine", "max_input_length"),
+    "max sequence length": ("engine", "max_sequence_length"),
     "tp size": ("world_info", "tp_size"),
     "pp size": ("world_info", "pp_size"),
     "ep size": ("world_info", "ep_size"),
     "max runtime batch size": ("world_info", "max_batch_size"),
     "max runtime tokens": ("world_info", "max_num_tokens"),
     "scheduling policy": ("world_info", "scheduling_policy"),
+    "kv memory percentage": ("world_info", "kv_cache_percentage"),
     "number of requests": ("request_info", "num_requests"),
     "number of concurrent requests": ("request_info", "avg_num_concurrent_requests"),
     "average input length": ("request_info", "avg_input_length"),
@@ -455,18 +468,27 @@ def _printed(file: ForeignFile) -> list[Fields]:
     command above it."""
     found: list[tuple[int, dict[str, dict[str, Any]]]] = []
     lines, is_open, command_at = (file.text or "").splitlines(), False, 0
+    dataset: dict[str, Any] = {}
     for number, line in enumerate(lines, 1):
         command_at = number if BENCH_COMMAND.search(line) else command_at
         if title := TITLE.search(line):
             is_overview = title[1].upper() in OVERVIEW
             if not is_open or not is_overview or "performance" in found[-1][1]:
                 found.append((number, {}))
+            backend, is_backend, _ = title[1].upper().partition(" BACKEND")
+            if is_backend:
+                found[-1][1]["title"] = {"backend": backend.strip().capitalize()}
             is_open = True
             continue
         labelled = PRINTED.search(line)
         label, unit = (labelled[1].lower(), labelled[2] or "") if labelled else ("", "")
         if ENDS.search(line) or unit in OF_OTHER_TOOLS:
             is_open, label = False, ""
+            dataset = found[-1][1].setdefault("dataset", {}) if found and "DATASET" in line.upper() else {}
+        if lengths := DATASET_ROW.search(line):
+            for section, length in zip(("isl_stats", "osl_stats"), lengths.groups()[1:], strict=True):
+                dataset.setdefault(section, {}).setdefault(DATASET_WORDS[lengths[1]], length)
+            continue
         section, name = LABELS.get(label, ("", ""))
         if section == "performance" and (not is_open or name in found[-1][1].get(section, {})):
             # Without its title it is a result if a command is above it, and otherwise somebody's own summary.
@@ -488,6 +510,8 @@ def _printed(file: ForeignFile) -> list[Fields]:
             elif label in LABELS and is_open and text != "None":
                 section, name = LABELS[label]
                 value = parsed_number(text) if section == "world_info" else text
+                if name == "kv_cache_percentage" and isinstance(value, int | float):
+                    value = round(value / 100, 6)
                 if label == "total latency" and unit == "seconds":
                     seconds = parsed_number(text)
                     value = text if isinstance(seconds, str) else seconds * MS_PER_S
@@ -502,6 +526,8 @@ def _printed(file: ForeignFile) -> list[Fields]:
         for name, (section, field) in OF_COMMAND.items():
             if name in given and (section not in stated or name == "num_requests"):
                 report.setdefault(section, {}).setdefault(field, parsed_number(given[name]))
+        for field, word in report.pop("title", {}).items():
+            report.setdefault("engine", {}).setdefault(field, word)
         if given:
             report["above"] = given
     return [Fields(file, report, f"line {number}", numbers_are_text=True) for number, report in found]
@@ -515,7 +541,9 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
     decoding = top.section("decoding_stats").unread_copy()
     words = {name: engine.text(name) for name in ("backend", "quantization", "kv_cache_dtype")}
     mode: dict[str, Scalar | None] = {name: word or None for name, word in words.items()}
-    mode |= {"speculation": decoding.text("mode"), **world.settings(LIMITS, plain=())}
+    mode |= {"speculation": decoding.text("mode")}
+    for part in (engine, world):
+        mode |= part.other_settings(NO_LIMIT, DEFAULT_LIMITS)
     mode |= {name: size for name in PARALLEL if (size := world.integer(name)) is not None and size > 1}
     requests, performance, streaming = (
         top.section(name) for name in ("request_info", "performance", "streaming_metrics")

@@ -169,7 +169,7 @@ def test_what_it_prints_is_read_from_any_text_of_every_version(tmp_path):
     assert (new.cell.workload.model_id, new.cell.precision, new.hardware.device.count) == ("demo/model", "bfloat16", 2)
     assert (new.cell.device.type, new.cell.device.name) == ("cuda", "NVIDIA H100 80GB HBM3")
     assert new.cell.device.memory_bytes == round(79.25 * 2**30)
-    mode = {"loop": "not stated", "quantization": "FP8", "tp_size": 2, "max_batch_size": 2048}
+    mode = {"backend": "Pytorch", "loop": "not stated", "quantization": "FP8", "tp_size": 2, "max_batch_size": 2048}
     assert new.cell.runtime_mode == mode
     assert new.results[0].metrics == {
         "duration_s": 115.7169214,
@@ -208,6 +208,30 @@ def test_loads_of_other_numbers_in_flight_and_lengths_are_told_apart(tmp_path):
     assert label(3000, 1.0) == "b1 s128 n64 in_flight_about=1 num_requests=3000"
     assert label(3000, 508.3) == label(3000, 496.1) == "b1 s128 n64 in_flight_about=512 num_requests=3000"
     assert label(16, 1.0, 80, 70.0) == "b1 s128 in_flight_about=1 num_requests=16 output_tokens_requested=70"
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "setting"),
+    [
+        ("world_info", {"kv_cache_percentage": 0.1}, {"kv_cache_percentage": 0.1}),
+        ("engine", {"max_sequence_length": 128, "model_path": "/m"}, {"max_sequence_length": 128}),
+        ("world_info", {"chunked": True, "issue_rate": 1.0}, {"chunked": True}),
+    ],
+)
+def test_every_limit_of_the_engine_tells_loads_apart(tmp_path, part, change, setting):
+    plain = only_run(FOLDER / "report.json").cell.runtime_mode
+    run = only_run(changed(tmp_path, lambda report: report[part].update(change)))
+    assert run.cell.runtime_mode == {**plain, **setting}
+
+
+def test_a_printed_load_has_the_lengths_of_its_data_and_the_memory_of_its_cache(tmp_path):
+    data = "= DATASET DETAILS\nDataset Path:  /d\n        Input     Output     Seq. Length\n"
+    data += "MIN:   128.0000   {0}.0000   192.0000\nMAX:   128.0000   64.0000   192.0000\nAVG:   128.0   62.0   192.0\n"
+    cache = PRINTED.replace("Issue Rate", "KV Memory Percentage:   {1}%\nIssue Rate") + data
+    alike, other = runs_of(tmp_path, cache.format(64, "90.00") + cache.format(60, "10.00"))
+    assert (alike.results[0].point.label, alike.cell.runtime_mode.get("kv_cache_percentage")) == ("b1 s128 n64", None)
+    assert other.results[0].point.label == "b1 s128 output_tokens_requested=62"
+    assert other.cell.runtime_mode["kv_cache_percentage"] == 0.1
 
 
 OVERVIEW = """\
