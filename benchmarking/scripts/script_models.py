@@ -301,16 +301,17 @@ def plan_model(
 
 def precision_of(module: GivenModule) -> Precision:
     """The precision that a module's sequence builds, else the one used by the script. Raises UnsupportedError for one
-    that is not supported."""
+    that is not supported, and for several, of which a name must be chosen."""
     if module.sequence is not None and module.sequence.precision is not None:
         return module.sequence.precision
     for precision in PRECISIONS:
         if module.dtype in (precision, None):
             return precision
-    raise UnsupportedError(
-        f"the parameters of {module.class_name} ({module.short_hash}) are {module.dtype}, which is not supported: use "
-        f"--precision {PRECISIONS[0]}"
-    )
+    main = next((name for name in str(module.dtype).split(", ") if "float" in name), None)
+    what = f"the parameters of {module.class_name} ({module.short_hash}) are {module.dtype}"
+    if main in PRECISIONS:
+        raise UnsupportedError(f"{what}: use --precision {main}, which measures them as they are, or another one")
+    raise UnsupportedError(f"{what}, which is not supported: use --precision {PRECISIONS[0]}")
 
 
 def outlines(analyses: Sequence[Analysis]) -> Iterator[str]:

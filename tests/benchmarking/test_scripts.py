@@ -122,7 +122,7 @@ def test_reloaded_keras_models_are_deterministic_and_seed_state_is_no_weight(ker
     workload = keras_found.workload(keras_found.modules[0])
     for _ in range(2):  # names and seeds of layers are counted by process
         module, _ = PLUGIN.load(workload, dtype=torch.float32)
-    assert verify(module, "float32", "cpu", None)["parameter_dtypes"] == ["float32", "int32"]
+    assert verify(module, "float32", "cpu", None, has_own_types=True)["parameter_dtypes"] == ["float32", "int32"]
     (call,) = keras_found.modules[0].calls
     inputs = {name: torch.from_numpy(array) for name, array in PLUGIN.inputs(workload, call.point, 0).items()}
     operation = PLUGIN.torch_operation(module, workload, call.point, inputs, {})
@@ -820,13 +820,50 @@ def recorded(tmp_path, text):
     return analysed(ScriptRequest(path=str(script_file(tmp_path, text))))
 
 
-def operation_of(analysis, number=0, call=0):
+def operation_of(analysis, number=0, call=0, dtype=torch.float32):
     """The call of a model as it is measured, on the CPU."""
     module = analysis.modules[number]
     workload, point = analysis.workload(module), module.calls[call].point
-    model, _ = PLUGIN.load(workload, dtype=torch.float32)
+    model, _ = PLUGIN.load(workload, dtype=dtype)
     inputs = {name: torch.from_numpy(array) for name, array in PLUGIN.inputs(workload, point, 0).items()}
     return PLUGIN.torch_operation(model, workload, point, inputs, {})
+
+
+OF_SEVERAL_PRECISIONS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = torch.nn.Linear(8, 8).bfloat16()
+        self.head = torch.nn.Linear(8, 4)
+        self.filter = torch.nn.Parameter(torch.ones(4, dtype=torch.complex64) * 1j)
+        self.register_buffer("frequencies", torch.ones(8) / 3)
+        self.register_buffer("offset", torch.zeros(8, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        return self.head(self.trunk(x + self.offset).float() * self.frequencies) * self.filter
+
+Net()(torch.ones(2, 8, dtype=torch.bfloat16))
+"""
+
+
+def test_a_precision_replaces_that_of_the_most_parameters_and_nothing_else(cache, tmp_path):
+    analysis = recorded(tmp_path, OF_SEVERAL_PRECISIONS)
+    (module,) = analysis.modules
+    assert module.dtype == "bfloat16, float32, complex64"
+    with pytest.raises(UnsupportedError, match="are bfloat16, float32, complex64: use --precision bfloat16, which"):
+        script_models.precision_of(module)
+    for dtype in (torch.bfloat16, torch.float32):
+        operation = operation_of(analysis, dtype=dtype)
+        net = operation._model
+        assert (net.trunk.weight.dtype, net.offset.dtype) == (dtype, dtype)
+        assert (net.head.weight.dtype, net.frequencies.dtype, net.filter.dtype) == (
+            torch.float32,
+            torch.float32,
+            torch.complex64,
+        )
+        assert operation.run(None).imag.any()
 
 
 STATEFUL = """

@@ -30,6 +30,7 @@ import copy
 import hashlib
 import importlib.util
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -44,7 +45,13 @@ from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Precision, Scalar, Workload, canonical_hash, from_json, to_json
 from benchmarking.workloads.support.generation import ForwardPass
-from benchmarking.workloads.support.script_runs import CallArguments, capture_module, is_keras, unregistered
+from benchmarking.workloads.support.script_runs import (
+    CallArguments,
+    capture_module,
+    is_keras,
+    is_state_of_keras,
+    unregistered,
+)
 
 EXPORT, OPTIMISE = "export", "optimise"
 PRECISIONS: dict[str, Precision] = {"float16": "float16", "quantise": "int8"}
@@ -193,7 +200,8 @@ class GivenModule:
     parameter_count: int
     weights_bytes: int
     dtype: str | None
-    """Dtype of the parameters; None for a module without floating-point parameters."""
+    """Dtype of the parameters, or several with that of the most values first ("bfloat16, float32"); without parameters,
+    of the buffers. None without either."""
     calls: tuple[RecordedCall, ...]
     script: str | None = None
     """File name of the script; None for a module passed in Python."""
@@ -282,7 +290,7 @@ def describe(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], 
         hash=hash,
         parameter_count=sum(weight.numel() for weight in (*module.parameters(), *(own for own in others if own.dim()))),
         weights_bytes=sum(map(_nbytes, (*module.parameters(), *module.buffers(), *others))),
-        dtype=None if (dtype := _float_dtype(module)) is None else str(dtype).removeprefix("torch."),
+        dtype=", ".join(str(dtype).removeprefix("torch.") for dtype in _dtypes(module)) or None,
         calls=tuple(calls),
         **details,
     )
@@ -382,9 +390,12 @@ class GivenModules(WorkloadFamily):
         # A script with threads may have gone on beyond the last one.
         labels = [call.point.label for call in record.calls]
         arguments_by_label = dict(zip(labels, arguments[: len(labels)], strict=True))
-        module = module.eval().cpu()
-        _CALLS[module] = (_float_dtype(module), arguments_by_label)
-        return module.to(dtype), ()
+        model: Any = module.eval().cpu()
+        own_dtype = _main_dtype(model)
+        _CALLS[model] = (own_dtype, arguments_by_label)
+        if own_dtype not in (None, dtype):  # what the module keeps in another type, or complex, stays so
+            model._apply(lambda tensor: tensor.to(dtype) if tensor.dtype == own_dtype else tensor)
+        return model, ()
 
     def torch_operation(
         self, model: Any, workload: Workload, point: Point, inputs: Mapping[str, Any], mode: Mapping[str, Scalar]
@@ -392,7 +403,7 @@ class GivenModules(WorkloadFamily):
         own_dtype, calls = _CALLS[model]
         if point.label not in calls:
             raise UnsupportedError(str(self.check(workload, point)))
-        current_dtype, recorded = _float_dtype(model), calls[point.label].tensors
+        current_dtype, recorded = _main_dtype(model), calls[point.label].tensors
         # Inputs in the module's own precision follow the requested one; others (such as float64 times) stay.
         dtypes = {own_dtype: current_dtype} if current_dtype is not None else {}
         tensors = {
@@ -512,10 +523,19 @@ def _nbytes(tensor: Any) -> int:
     return sum(_nbytes(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
 
 
-def _float_dtype(module: Any) -> Any:
-    """The dtype of the module's parameters; None if it has none."""
-    dtypes = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
-    return next(dtypes, None)
+def _dtypes(module: Any) -> list[Any]:
+    """The dtypes of the module's parameters, that of the most values first; without parameters, of its floating-point
+    buffers."""
+    weights = [weight for weight in module.parameters() if not is_state_of_keras(module, weight)]
+    counts = Counter[Any]()
+    for tensor in weights or (buffer for buffer in module.buffers() if buffer.is_floating_point()):
+        counts[tensor.dtype] += tensor.numel()
+    return [dtype for dtype, _ in counts.most_common()]
+
+
+def _main_dtype(module: Any) -> Any:
+    """The floating-point dtype of the most values, which a precision replaces; None for a module without any."""
+    return next((dtype for dtype in _dtypes(module) if dtype.is_floating_point), None)
 
 
 OF_GRAPHS = re.compile(r"(^|_)(edge|adj|adjacency|laplacian|graph|node)s?(_|$)", re.IGNORECASE)

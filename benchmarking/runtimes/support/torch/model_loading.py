@@ -121,22 +121,21 @@ def check_finite(module: Any, model_id: str) -> None:
 
 
 def verify(
-    model: Any, precision: Precision, torch_name: str, attention: str | None, *, is_stored_quantized: bool = False
+    model: Any, precision: Precision, torch_name: str, attention: str | None, *, has_own_types: bool = False
 ) -> dict[str, Json]:
     """What actually runs, read from the model. Raises UnsupportedError if it differs from the request.
 
-    `is_stored_quantized`: whether the checkpoint is quantized, so that its parameters have types of their own.
+    `has_own_types`: whether parameters have types of their own: those of a quantized checkpoint, or of a user's module.
 
     Parameters that the model's authors keep in float32 at float16 are correct, and included in the facts.
     """
-    from benchmarking.workloads.support.script_runs import is_state_of_keras
     from benchmarking.workloads.support.transformers_models import stays_float32
 
     requested_dtype = dtype_of(precision, torch_name)
-    # Those of a quantized checkpoint have the file's types, and `quantized_weights.read_back` checks its modules.
-    for name, parameter in () if is_stored_quantized else model.named_parameters():
+    # Of a quantized checkpoint, `quantized_weights.read_back` checks the modules; a user's is converted by its family.
+    for name, parameter in () if has_own_types else model.named_parameters():
         expected = torch.float32 if stays_float32(model, name, requested_dtype) else requested_dtype
-        if parameter.dtype != expected and not is_state_of_keras(model, parameter):
+        if parameter.dtype != expected:
             raise UnsupportedError(f"requested {precision}, but {name} is {_dtype_name(parameter.dtype)}")
     devices = sorted({_device_name(tensor) for tensor in _tensors(model)})
     if devices and devices != sorted(set(torch_name.split(SEPARATOR))):

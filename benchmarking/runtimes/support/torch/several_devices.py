@@ -86,6 +86,7 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
     Replicas are a ModuleList. Raises UnsupportedError if the result differs from the request.
     """
     names, family = torch_names.split(SEPARATOR), plugin_of(cell.workload)
+    is_given = cell.workload.weights == "given"
     implementation = implementation_of(attention_of(cell.runtime_mode))
     with stage("weights_read"):
         model, loaded = model_loading.load_model(cell.workload, cell.precision, implementation)
@@ -101,7 +102,7 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
                     replica = model if index == len(names) - 1 else copy.deepcopy(model)
                 replicas.append(model_loading.to_device(replica, name))
             verified = [
-                model_loading.verify(one, cell.precision, name, implementation)
+                model_loading.verify(one, cell.precision, name, implementation, has_own_types=is_given)
                 for one, name in zip(replicas, names, strict=True)
             ]
             model = torch.nn.ModuleList(replicas)
@@ -117,7 +118,9 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
             ):
                 places = device_map(model, names)
                 model = importlib.import_module("accelerate").dispatch_model(model, device_map=dict(places))
-            placed_facts = model_loading.verify(model, cell.precision, torch_names, implementation)
+            placed_facts = model_loading.verify(
+                model, cell.precision, torch_names, implementation, has_own_types=is_given
+            )
             placed_facts |= {**family.verified(model), "device_map": dict[str, Json](places)}
     return model, count, {**placed_facts, **loaded, OPTION: str(cell.runtime_mode[OPTION])}
 

@@ -259,8 +259,7 @@ class TorchRuntime(Runtime):
             method = str(model_loading.with_method(self.name, precision, cell.runtime_mode)[model_loading.OPTION])
             with stage("quantize"):
                 loaded |= model_loading.quantize(model, precision, method, torch_name.partition(":")[0])
-        verified = model_loading.verify(
-            model, precision, torch_name, implementation, is_stored_quantized=stored is not None
-        )
+        has_own_types = stored is not None or cell.workload.weights == "given"
+        verified = model_loading.verify(model, precision, torch_name, implementation, has_own_types=has_own_types)
         changed = self.change(model, cell, stage)
         return model, count, {**verified, **loaded, **plugin_of(cell.workload).verified(model), **changed}
