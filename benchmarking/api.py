@@ -35,7 +35,7 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import FIELDS, Request, plan_cell, plan_points, request_fields, runtime_named
 from benchmarking.sweep.run.command_session import measure_plans
 from benchmarking.workloads.support.given_modules import BuildSequence, read_sequence
-from benchmarking.workloads.support.script_runs import CallArguments, module_hash
+from benchmarking.workloads.support.script_runs import CallArguments, module_hash, script_of_process
 
 ELSEWHERE = ("device", "runtime", "precision")
 """Request fields that need a copy of the module, on another device, runtime or precision."""
@@ -162,7 +162,8 @@ def benchmark_script(
     levels below those that the script calls. `backend`, `host`, `use_slurm`, `setup` and `ssh_config` are as in
     `benchmark_model`; the scripts must have the same path on the other machine. `sequence` is a file whose
     `get_sequence()` returns the build stages. Each model has one run per device and runtime. Failures are in the report
-    and do not stop the others. A script that calls this needs no main guard.
+    and do not stop the others. A script that calls this needs no main guard: while its own models are being found, it
+    measures nothing here and gets an empty report.
 
     `chosen` are the settings of `benchhouse script`, by the names of its flags: `devices`, `runtimes`, `precision`
     (default: the script's), `iterations`, `launches`, `timeout_s`, `tags`, ...
@@ -170,6 +171,9 @@ def benchmark_script(
     Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
     runtimes that are named.
     """
+    if (running := script_of_process()) is not None:  # which would start itself over and over
+        print(f"{running.name} is being measured: benchmark_script does nothing in it", file=sys.stderr)
+        return ScriptReport(scripts=())
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     if remote.cluster is not None and (analyze_only or build_only or sequence is not None):
         raise UsageError(

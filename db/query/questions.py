@@ -38,6 +38,7 @@ from benchmarking.core.errors import (
     UsageError,
 )
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.suggestions import nearest
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import first_few, numbered
 from db.connection import TEMP_FOLDER_VARIABLE, literal, quoted
@@ -549,6 +550,11 @@ NEAR = re.compile(r'syntax error at or near "(\w+)"')
 IS_KEYWORD = "SELECT 1 FROM duckdb_keywords() WHERE keyword_name = ? AND keyword_category = 'unreserved'"
 """Words that name a column only behind AS."""
 PERCENTILE = re.compile(r"\w+ Function with name \w*percentile\w* does not exist", re.IGNORECASE)
+TABLE_NAMES = """
+SELECT table_name AS name FROM system.main.duckdb_columns() WHERE NOT internal AND schema_name = 'main'
+GROUP BY table_name ORDER BY table_name
+"""
+"""The names of tables and views."""
 NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
 
 
@@ -563,8 +569,16 @@ def _explained(
     if (near := NEAR.match(problem.message)) and warehouse.query(IS_KEYWORD, [near[1].lower()]).dicts():
         return UsageError(f"{position}{problem.message}: as a name, write AS {near[1]} (it is also a word of SQL)")
     if table := NO_TABLE.match(problem.message):
-        guessed = [table[1].lower(), *table[1].lower().split("_")]  # load_results is one of loads
-        if ours := next((OTHER_TABLES[word] for word in guessed if word in OTHER_TABLES), None):
+        name = table[1].lower()
+        similar_names = nearest(
+            name, [row["name"] for row in warehouse.query(TABLE_NAMES).dicts()], number=1, similar=0.8
+        )
+        guessed = [
+            OTHER_TABLES.get(name),
+            *similar_names,
+            *map(OTHER_TABLES.get, name.split("_")),
+        ]  # load_results is one of loads
+        if ours := next(filter(None, guessed), None):
             return UsageError(f"{position}there is no table {table[1]}: did you mean {ours}?")
     if PERCENTILE.match(problem.message):
         return UsageError(f"{position}a percentile is quantile_cont(COLUMN, 0.95)")

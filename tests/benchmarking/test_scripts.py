@@ -635,6 +635,15 @@ def test_a_module_without_tensor_inputs_has_no_graph(cache, tmp_path):
     assert module.calls[0].signature == {"size": "3"}
 
 
+def test_a_script_that_measures_itself_does_not_start_itself_again(tmp_path, capfd):
+    script = tmp_path / "itself.py"
+    lines = ("import torch", "from benchmarking import benchmark_script", "torch.nn.Linear(4, 4)(torch.ones(2, 4))")
+    script.write_text("\n".join([*lines, "assert not benchmark_script(__file__, devices='null').runs"]))
+    analysis = analysed(ScriptRequest(path=str(script)))
+    assert ([module.class_name for module in analysis.modules], analysis.error) == (["Linear"], None)
+    assert "itself.py is being measured: benchmark_script does nothing in it" in capfd.readouterr().err
+
+
 def test_scripts_are_measured_from_python_despite_failures(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(script_models, "analyse", lambda request, log, limit_s: analysed(request))  # in this process
     script, hopeless = tmp_path / "two words.py", tmp_path / "hopeless.py"

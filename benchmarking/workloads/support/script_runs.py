@@ -175,6 +175,11 @@ class ScriptRun:
     """The first Keras model that did not compute in torch: its class, line and backend."""
 
 
+def script_of_process() -> Path | None:
+    """The script that this process runs to find its models, while it runs; None otherwise."""
+    return _running[-1] if _running else None
+
+
 def watch_script(script: Path, arguments: Sequence[str], max_depth: int) -> ScriptRun:
     """Run a script to its end. Returns what it called down to `max_depth`, even if it failed."""
     return _run(script, arguments, _Watch(script, max_depth))
@@ -623,6 +628,9 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
     )
 
 
+_running: list[Path] = []
+
+
 @contextmanager
 def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None]:
     """Makes the process look as if started with the script. Its changes to torch's arithmetic and threads, which the
@@ -638,11 +646,13 @@ def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None
     random.seed(SEED)
     np.random.seed(SEED)
     torch.manual_seed(SEED)
+    _running.append(script)
     try:
         with open(os.devnull, encoding="utf-8") as nothing, torch.compiler.set_stance("force_eager"), provided():
             sys.stdin = nothing
             yield
     finally:
+        _running.pop()
         sys.argv, sys.stdin = argv, stdin
         torch.set_float32_matmul_precision(precision)
         if torch.get_num_threads() != threads:

@@ -107,8 +107,12 @@ def test_parameters_are_bound_and_never_pasted(ask):
     [
         ("SELECT * FORM x", 'line 1, column 15: syntax error at or near "x"'),
         ("SELECT 'é',\n  nothing FROM series", "line 2, column 3: there is no column nothing: benchhouse q"),
-        ("SELECT * FROM serie", 'line 1, column 15: Table with name serie does not exist!\nDid you mean "series"?'),
+        ("SELECT * FROM serie", "line 1, column 15: there is no table serie: did you mean series?"),
         ("SELECT * FROM results", "line 1, column 15: there is no table results: did you mean all_results?"),
+        ("SELECT * FROM benchmark_run", "there is no table benchmark_run: did you mean benchmark_runs?"),
+        ("SELECT * FROM raw_benchmark_dat", "did you mean raw_benchmark_data?"),
+        ("SELECT * FROM hardware_comparision", "did you mean hardware_comparison?"),
+        ("SELECT * FROM histroy", "there is no table histroy: did you mean history?"),
         ("SELECT * FROM Runs", "there is no table Runs: did you mean benchmark_runs?"),
         ("SELECT serve_slots FROM all_results", "column serve_slots: it is runtime_mode->>'serve_slots', as of all_re"),
         ("SELECT r.request_rate FROM all_results r", "there is no column request_rate: it is axes->>'request_rate'"),
