@@ -24,7 +24,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, canonical_hash, to_json
 from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
-from benchmarking.core.text import counted, first_few, grouped
+from benchmarking.core.text import counted, first_few, flag_of, grouped
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import (
     MEASURING,
@@ -294,7 +294,7 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("--benches works on this machine only: cluster workers do not run your code")
     if models or arguments.resume:
         return
-    of_runtimes = {name: f"--{name.replace('_', '-')}" for name in runtime_options()}
+    of_runtimes = {name: flag_of(name) for name in runtime_options()}
     for key, flag in {**FLAGS_OF_MODELS, **of_runtimes}.items():
         if (chosen := getattr(arguments, key, None)) is not None:
             raise UsageError(f"{flag} applies to models only: {_of_benchmarks(key, chosen)}")

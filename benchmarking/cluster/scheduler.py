@@ -32,6 +32,7 @@ from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.text import flag_of
 from benchmarking.core.untrusted.redaction import from_home, last_line
 
 INSTALL = 'pip install "benchhouse[cluster]"'
@@ -65,7 +66,7 @@ def check_exposure(address: str, arguments: argparse.Namespace) -> None:
     scheme, host = scheme_and_host(address)
     given = {flag: getattr(arguments, flag) for flag in TLS_FLAGS}
     if scheme == "tls":
-        absent = [f"--{flag.replace('_', '-')}" for flag, path in given.items() if path is None]
+        absent = [flag_of(flag) for flag, path in given.items() if path is None]
         if absent:
             raise UsageError(f"{address}: TLS needs {', '.join(absent)}")
         for path in given.values():

@@ -40,7 +40,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed, kinds
 from benchmarking.core.records import Cell, Device, Hardware, Readings
 from benchmarking.core.suggestions import meant_by, unknown_name
-from benchmarking.core.text import duration
+from benchmarking.core.text import duration, flag_of
 from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import CLUSTER, Machine
 from benchmarking.sweep.run.command_session import Executor
@@ -218,9 +218,9 @@ def target_flags(arguments: argparse.Namespace) -> tuple[str, ...]:
         words = ["--cluster", name]
     for flag in ("setup", "setup_package", "ssh_config", *TLS_FLAGS):
         if (value := getattr(arguments, flag, None)) not in (None, PACKAGE):
-            words += [f"--{flag.replace('_', '-')}", value]
+            words += [flag_of(flag), value]
     switches = ("insecure", "spread", "require_same_versions")
-    return (*words, *(f"--{name.replace('_', '-')}" for name in switches if getattr(arguments, name, False)))
+    return (*words, *(flag_of(name) for name in switches if getattr(arguments, name, False)))
 
 
 def remote_arguments(

@@ -34,7 +34,7 @@ from benchmarking.core.quality import QualitySettings, without_quality
 from benchmarking.core.records import MAX_REQUESTS, NOT_RUN, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.shared_settings import parse_limits
-from benchmarking.core.text import counted, duration, number, visible
+from benchmarking.core.text import counted, duration, flag_of, number, visible
 from benchmarking.core.untrusted.redaction import compile_patterns, know_secret, redacted, redacted_record
 from benchmarking.devices.support.binding import bind
 from benchmarking.load import load_table, server_plan
@@ -266,7 +266,7 @@ def _check_subject(arguments: argparse.Namespace) -> None:
     if arguments.duration is None:
         arguments.duration = DURATION_S
     if is_server and (options := options_in(vars(arguments))):
-        raise UsageError(f"--{next(iter(options)).replace('_', '-')} requires MODEL without --url: {OWN_SETTINGS}")
+        raise UsageError(f"{flag_of(next(iter(options)))} requires MODEL without --url: {OWN_SETTINGS}")
 
 
 def _is_server(arguments: argparse.Namespace) -> bool:

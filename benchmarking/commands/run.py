@@ -21,6 +21,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.text import flag_of
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, measured_by
@@ -80,7 +81,7 @@ def run(
                 )
         for flag in ("interleave", "turn", "calibrate_device", "benches") if arguments.cluster is not None else ():
             if getattr(arguments, flag):
-                words = f"--{flag.replace('_', '-')} works on this machine only"
+                words = f"{flag_of(flag)} works on this machine only"
                 raise UsageError(f"{words}: run it there without --backend and --use-slurm")
         for flag, instead in (("benches", f"{as_typed('batch')} --benches"), ("scripts", as_typed("script"))):
             if getattr(arguments, flag) is not None:
@@ -91,7 +92,7 @@ def run(
             raise UsageError("MODEL is missing: name a model on the hub, a folder, or a model from --list-models")
         for key, values in default_sizes(requests_of(arguments, arguments.model_id, ())[0], sizes, argv).items():
             setattr(arguments, key, values)
-            argv = [f"--{key.replace('_', '-')}", ",".join(map(str, values)), *argv]
+            argv = [flag_of(key), ",".join(map(str, values)), *argv]
         if arguments.turn is not None and not arguments.dry_run:
             return take_turn(
                 arguments.turn,

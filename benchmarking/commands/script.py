@@ -29,7 +29,7 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.suggestions import in_our_words, lists_joined
 from benchmarking.core.terminal import Page, stdout_page
-from benchmarking.core.text import number, visible
+from benchmarking.core.text import flag_of, number, visible
 from benchmarking.scripts.analysis import Analysis
 from benchmarking.scripts.script_models import (
     OF_TARGETS,
@@ -115,9 +115,7 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.cluster is not None:  # flags that do not work on another machine
         for flag in ("analyze_only", "build_only", "sequence_file"):
             if getattr(arguments, flag):
-                raise UsageError(
-                    f"--{flag.replace('_', '-')} works on this machine only: remove --backend and --use-slurm"
-                )
+                raise UsageError(f"{flag_of(flag)} works on this machine only: remove --backend and --use-slurm")
     scripts = targets(arguments.script, arguments.search_dir, everything=arguments.all)
     script_arguments = split_arguments(arguments.script_args)
     check_measuring("measuring the models of a script")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.text import flag_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class Axis:
     @property
     def flag(self) -> str:
         """The flag for a list of values: "--batch-sizes"."""
-        return f"--{self.key.replace('_', '-')}"
+        return flag_of(self.key)
 
     def in_words(self, value: float) -> str:
         """A value with its name or unit: "sequence 128", "image 224 px", "1 document"."""

@@ -36,6 +36,7 @@ from benchmarking.core.records import (
     Scalar,
     Workload,
 )
+from benchmarking.core.text import flag_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -283,7 +284,7 @@ class Option:
     @property
     def flag(self) -> str:
         """The flag: "--compile-mode"."""
-        return f"--{self.name.replace('_', '-')}"
+        return flag_of(self.name)
 
     def chosen(self, runtime: str, value: Scalar | None) -> Scalar:
         """The given value, or the default. Raises UsageError for a value that the runtime does not accept."""

@@ -46,6 +46,7 @@ from benchmarking.core.help_texts import IN_SERIES, few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import GROQ, NO_GROQ
 from benchmarking.core.suggestions import SIMILAR, named_by, nearest
+from benchmarking.core.text import flag_of
 
 if TYPE_CHECKING:
     from benchmarking.core.untrusted.input_files import Node
@@ -291,12 +292,12 @@ class Setting:
     @property
     def flag(self) -> str:
         """The flag for one value: "--batch-size"."""
-        return f"--{self.name.replace('_', '-')}"
+        return flag_of(self.name)
 
     @property
     def list_flag(self) -> str:
         """The flag for a list of values: "--batch-sizes"."""
-        return f"--{(self.plural or self.name).replace('_', '-')}"
+        return flag_of(self.plural or self.name)
 
     @property
     def key(self) -> str:

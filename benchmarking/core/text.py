@@ -110,6 +110,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
+def flag_of(name: str) -> str:
+    """The flag of a setting: "--batch-size" of "batch_size"."""
+    return f"--{name.replace('_', '-')}"
+
+
 def cut_off(text: str, most: int = 60) -> str:
     """The text, which ends with "..." if it is longer than this."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

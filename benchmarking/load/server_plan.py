@@ -19,6 +19,7 @@ from benchmarking.core.child_process import program
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Scalar
+from benchmarking.core.text import flag_of
 from benchmarking.core.untrusted.input_files import Node, read_yaml
 from benchmarking.core.untrusted.redaction import know_secrets_in
 
@@ -151,7 +152,7 @@ class Combination:
 
     def _flag(self, name: str) -> str:
         has_underscores = self.preset is not None and self.preset.has_underscores
-        return f"--{name if has_underscores else name.replace('_', '-')}"
+        return f"--{name}" if has_underscores else flag_of(name)
 
 
 def servers(text: str, sweeps: Sequence[tuple[str, Sequence[str]]], model: str | None) -> list[Combination]:

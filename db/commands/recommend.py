@@ -33,7 +33,7 @@ from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, least_to_te
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, parse_limits
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, flag_of
 from benchmarking.core.untrusted.redaction import redacted_folder, redacted_path
 from db.analysis.selection import Selection
 from db.commands.arguments import (
@@ -174,7 +174,7 @@ def _limits(arguments: argparse.Namespace, known: Sequence[str]) -> dict[Any, fl
             continue
         if name not in known:
             needed = "requires" if arguments.request_rate is None else "does not apply with"
-            raise UsageError(f"--{flag.replace('_', '-')} {needed} --request-rate: limits here: {', '.join(known)}")
+            raise UsageError(f"{flag_of(flag)} {needed} --request-rate: limits here: {', '.join(known)}")
         given[name] = value
     return given
 
@@ -191,10 +191,10 @@ def _parser() -> Parser:
     )
     add_settings(limits, COMMON, "limit", helps={"limit": what}, default_words={"limit": "none"})
     for flag in OLD_LIMITS:
-        limits.add_argument(f"--{flag.replace('_', '-')}", type=non_negative_number, help=argparse.SUPPRESS)
+        limits.add_argument(flag_of(flag), type=non_negative_number, help=argparse.SUPPRESS)
     for flag, (_, kind, text) in QUALITY_LIMITS.items():
         action = limits.add_argument(
-            f"--{flag.replace('_', '-')}",
+            flag_of(flag),
             type=kind,
             metavar="X",
             help=f"{text}; unknown is not met (default: none)",

@@ -25,7 +25,7 @@ from benchmarking.core.records import INT32_MOST, Point, Scalar
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, DEVICE_WAIT_S, SHARED
 from benchmarking.core.storage_paths import check_folder
-from benchmarking.core.text import visible
+from benchmarking.core.text import flag_of, visible
 from benchmarking.measure.context import COLD_CACHE, settings
 from benchmarking.sweep.plan.measuring_settings import (
     CALLS,
@@ -244,7 +244,7 @@ def command_line(request: Request) -> tuple[str, ...]:
         *("--weights", request.weights),
         *_flag("--num-threads", request.num_threads),
         *_flag("--cpu-list", request.cpu_list),
-        *(word for name, value in request.options.items() for word in _flag(f"--{name.replace('_', '-')}", value)),
+        *(word for name, value in request.options.items() for word in _flag(flag_of(name), value)),
         *(word for name, size in request.dims.items() for word in ("--dim", f"{name}={size}")),
         *(word for name, value in request.input_values.items() for word in ("--input", f"{name}={value}")),
         *grid,

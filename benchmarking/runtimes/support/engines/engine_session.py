@@ -31,6 +31,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import LATENCY_REQUEST, MS_PER_S, NS_PER_S, CustomMetric
 from benchmarking.core.records import Cell, Json, Point, Precision, Readings, Scalar
+from benchmarking.core.text import flag_of
 from benchmarking.runtimes.support.engines.computed import why_not_length
 from benchmarking.workloads.support.families import plugin_of
 
@@ -205,7 +206,7 @@ def checked_settings(options: tuple[Option, ...], mode: Mapping[str, Scalar]) ->
     for name, value in mode.items():
         chosen = value
         if name in NUMBERS:
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_of(name)
             try:
                 chosen = int(str(value))
             except ValueError as error:
