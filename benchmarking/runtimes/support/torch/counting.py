@@ -1,7 +1,7 @@
 """FLOPs and bytes of a call, counted while torch runs it operator by operator.
 
-A formula gives an operator's FLOPs, two for each multiply-add, from the shapes of its tensors. `FORMULAS` adds formulas
-that torch lacks, at least in some versions.
+A formula gives an operator's FLOPs, two for each multiply-add, from the shapes and types of its tensors. `FORMULAS`
+adds formulas that torch lacks, at least in some versions.
 
 Counts depend on shapes only, so products, convolutions and attention, which are most of a call's work, are not
 computed: their results are zeros. A call that then reads a value (generated tokens, chosen experts) runs again with
@@ -50,7 +50,7 @@ SCATTERS = frozenset({"aten::index_copy_", "aten::index_put_", "aten::scatter_"}
 
 KIND = "flops"
 """Kind of the builds that hold counts."""
-COUNTING_VERSION = 2
+COUNTING_VERSION = 3
 """Incremented when the same call is counted differently than before, so that older counts are not used."""
 PACKAGES = ("torch", "transformers", "torchao", "kernels")
 """Packages that decide which operators a call runs."""
@@ -236,6 +236,8 @@ def _counter_class() -> type[Any]:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
+            if types and any(tensor.is_nested for tensor in _tensors((args, kwargs))):
+                return NotImplemented  # its class calls operators of its values, which come here too
             is_higher = isinstance(func, HigherOrderOperator)
             if self._on_dispatch is not None:
                 self._on_dispatch(_name(func))
@@ -279,6 +281,8 @@ def _counter_class() -> type[Any]:
                 return 0
             try:
                 flops = int(formula(*args, **kwargs, out_val=result))
+                if any(tensor.is_complex() for tensor in _tensors(result)):
+                    flops *= 4  # a complex multiply-add is four real ones
                 self.flops += flops
                 results = result if isinstance(result, tuple | list) else (result,)
                 place = next((str(tensor.device.type) for tensor in results if hasattr(tensor, "device")), None)
@@ -438,9 +442,18 @@ WITHOUT_FORMULA = frozenset(
         *("aten::_weight_int4pack_mm_with_scales_and_zeros", "aten::_weight_int8pack_mm"),
         *("aten::addbmm", "aten::addbmm_", "aten::conv_tbc", "aten::hspmm", "aten::miopen_rnn"),
         *("aten::mkldnn_rnn_layer", "aten::quantized_gru", "aten::quantized_lstm", "aten::sparse_sampled_addmm"),
+        *("aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c"),
+        *("aten::_cholesky_solve_helper", "aten::_linalg_det", "aten::_linalg_eigh", "aten::_linalg_eigvals"),
+        *("aten::_linalg_slogdet", "aten::_linalg_solve_ex", "aten::_linalg_svd", "aten::_spsolve", "aten::cholesky"),
+        *("aten::cholesky_inverse", "aten::cholesky_solve", "aten::geqrf", "aten::linalg_cholesky_ex"),
+        *("aten::linalg_eig", "aten::linalg_eigvals", "aten::linalg_householder_product", "aten::linalg_inv_ex"),
+        *("aten::linalg_ldl_factor_ex", "aten::linalg_ldl_solve", "aten::linalg_lstsq", "aten::linalg_lu"),
+        *("aten::linalg_lu_factor_ex", "aten::linalg_lu_solve", "aten::linalg_matrix_exp", "aten::linalg_pinv"),
+        *("aten::linalg_qr", "aten::linalg_solve_triangular", "aten::ormqr", "aten::triangular_solve"),
     }
 )
-"""torch operators with matrix products but without a formula: a total without them would be too small."""
+"""torch operators with matrix products, or the work of many, but without a formula: a total without them would be too
+small."""
 
 
 def attention(query: Shape, key: Shape, value: Shape, *rest: Any, **named: Any) -> int:

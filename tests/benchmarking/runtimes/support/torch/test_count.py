@@ -265,6 +265,39 @@ def test_products_of_sparse_matrices_and_others_without_a_formula_leave_flops_mi
         assert f"{name} (no formula)" in count_work(call).missing["flops"]
 
 
+@pytest.mark.parametrize(
+    ("operator", "call"),
+    [
+        ("_linalg_solve_ex", torch.linalg.solve),
+        ("linalg_inv_ex", lambda a, b: torch.linalg.inv(a)),
+        ("linalg_cholesky_ex", lambda a, b: torch.linalg.cholesky(a)),
+        ("_linalg_svd", lambda a, b: torch.linalg.svd(a)),
+        ("_linalg_eigh", lambda a, b: torch.linalg.eigvalsh(a)),
+        ("linalg_qr", lambda a, b: torch.linalg.qr(a)),
+        ("linalg_lstsq", torch.linalg.lstsq),
+        ("linalg_matrix_exp", lambda a, b: torch.matrix_exp(a)),
+        ("linalg_solve_triangular", lambda a, b: torch.linalg.solve_triangular(a, b, upper=True)),
+        ("_fft_r2c", lambda a, b: torch.fft.rfft(a)),
+        ("_fft_c2r", lambda a, b: torch.fft.irfft(a)),
+        ("_fft_c2c", lambda a, b: torch.fft.fft2(a)),
+    ],
+)
+def test_a_factorization_or_transform_beside_a_product_leaves_flops_missing(operator, call):
+    a, b = 4 * torch.eye(4), torch.ones(4, 2)
+    missing = count_work(lambda: (a @ b, call(a, b))).missing
+    assert f"aten::{operator} (no formula)" in missing["flops"]
+
+
+def test_a_complex_product_counts_four_real_ones():
+    a = torch.ones(8, 8, dtype=torch.complex64)
+    assert values(lambda: a @ a)["flops"] == 4 * 2 * 8**3
+
+
+def test_products_of_a_jagged_tensor_count_its_values():
+    jagged = torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(5, 8)], layout=torch.jagged)
+    assert values(lambda: torch.nn.functional.linear(jagged, torch.ones(4, 8)))["flops"] == 2 * (3 + 5) * 8 * 4
+
+
 def test_in_place_products_count_like_the_others():
     a, b, batch = torch.ones(8, 4), torch.ones(4, 16), (torch.ones(3, 8, 4), torch.ones(3, 4, 16))
     assert values(lambda: torch.zeros(8, 16).addmm_(a, b))["flops"] == 2 * 8 * 4 * 16
