@@ -62,12 +62,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "981d446747e0543220a1ebac374954293228fb2d023b31a39435376178225113",  # created and read by DuckDB 1.5
-    "98ec8a42b21466586cd6cf3d6917c0348773e9514f9b3fbca258fabe14e88d66",  # created and read by 2.0
-    "b0394f6453df9e6b63823a323b3a70041b2c1658997caaf901dacb788e438b71",  # created by 1.5, read by 2.0
-    "f3dec717002be5eca2de1f464e461d88f56742614aca4af73bdbec8472773e32",  # created by 2.0, read by 1.5
-    "a2b0bdbacdbeb77f781d4a2b42a2f4369c6059cf3325ed51f83af96183f6ffb6",  # that, next written by 2.0, read by 1.5
-    "c737ab90f48b78120a8049c96062f5c5a148f64dcf843201b1fbd012611b3636",  # the first, next written by 2.0, read by 1.5
+    "6ffad98d8b426789bfccd69ac8043b6b76ee99fd9ae3aa139f36c36df0cd1cd5",  # created and read by DuckDB 1.5
+    "c13abb7fcecbfe378cabe0a244d039d19ed21c8d79958692b5779d61a00459a4",  # created and read by 2.0
+    "0dc8775c8f40c316d1e93fcafa8225b8044b1b6cd0d3c341bd3ffdabc800aabc",  # created by 1.5, read by 2.0
+    "5262c0b0f36265468897f05bd2c35939aacd3f31798566310e0ac5b94711440b",  # created by 2.0, read by 1.5
+    "28c87dc0cdf681e9490b105f33f9e7594e41c58b495fd4410d56e8938de01745",  # that, next written by 2.0, read by 1.5
+    "aebc8a3b8547ef8d5383db7ad2954a97dc65d75dee1309f345b8c80d9c3d0eaf",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

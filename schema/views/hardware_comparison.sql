@@ -26,7 +26,7 @@ SELECT
     ) AS memory_peak_mb,
     CASE WHEN NOT run.is_simulated THEN
         r.latency_median_ms / min(r.latency_median_ms) FILTER (WHERE NOT run.is_simulated) OVER (
-            PARTITION BY r.model_id, run.config_hash, run.weights, run.task, run.origin_definition,
+            PARTITION BY r.model_id, run.model_revision, run.config_hash, run.weights, run.task, run.origin_definition,
                 r.batch_size, r.sequence_length, r.new_tokens, r.concurrency, r.axes, run.runtime_mode->>'scenario'
         )
     END AS times_fastest,
@@ -101,5 +101,5 @@ ORDER BY r.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_size
 COMMENT ON VIEW hardware_comparison IS 'Each model and point on each hardware, runtime and precision: the latest valid result of every series of calls, fastest first, simulators last. Load tests are in load_curve.';
 COMMENT ON COLUMN hardware_comparison.memory_peak_mb IS 'Peak memory in MB (10^6 bytes): of the device if measured, else resident memory of the process; a 0 was not measured.';
 COMMENT ON COLUMN hardware_comparison.throughput_samples_per_sec IS 'Items per second of wall time, averaged over the timed calls: images for vision and diffusion, clips for speech, otherwise sequences.';
-COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency relative to the lowest one of the same model and point (of MLPerf also scenario) on real hardware: 1 is the fastest; NULL for a simulator, which is never ranked.';
+COMMENT ON COLUMN hardware_comparison.times_fastest IS 'Median latency relative to the lowest one of the same model, revision and point (of MLPerf also scenario) on real hardware: 1 is the fastest; NULL for a simulator, which is never ranked.';
 COMMENT ON COLUMN hardware_comparison.simulated IS 'True for an emulator, a software adapter or a scripted device, whose numbers are never ranked.';

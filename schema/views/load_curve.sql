@@ -1,8 +1,9 @@
 -- All levels of one server and one kind of load share a curve_id: only the level differs.
 CREATE OR REPLACE VIEW load_curve AS
 SELECT
-    md5(concat_ws('|', run.hardware_id, run.model_id, run.weights, run.config_hash, run.runtime, run.runtime_mode,
-        run.precision, run.num_threads, r.batch_size, r.sequence_length, r.new_tokens))[:16] AS curve_id,
+    md5(json_array(run.hardware_id, run.model_id, run.model_revision, run.weights, run.config_hash, run.task,
+        run.origin_definition, run.runtime, run.runtime_mode, run.precision, run.num_threads, run.cpu_list, r.batch_size,
+        r.sequence_length, r.new_tokens, json_merge_patch(r.axes, '{"request_rate": null}'))::VARCHAR)[:16] AS curve_id,
     run.model_id,
     hardware.device_name,
     run.device,
@@ -65,7 +66,7 @@ WHERE (run.runtime_mode->>'loop') IS NOT NULL
 ORDER BY run.started_at, r.run_id, concurrency, request_rate, r.result_id;
 
 COMMENT ON VIEW load_curve IS 'One row per level of a load test: latency, throughput and goodput against offered load. A run is a curve.';
-COMMENT ON COLUMN load_curve.curve_id IS 'Equal for loads that differ only in their level: one server, model and kind of load. Runs on different days share it.';
+COMMENT ON COLUMN load_curve.curve_id IS 'Equal for loads that differ only in their level: one server, model, kind of load and of request. Runs on different days share it.';
 COMMENT ON COLUMN load_curve.loop IS 'open: requests start on a schedule; closed: a fixed number is in flight. The two are never comparable.';
 COMMENT ON COLUMN load_curve.arrivals IS 'Arrival process of an open loop: constant, poisson, gamma, burst, ramp, trace; NULL in a closed loop.';
 COMMENT ON COLUMN load_curve.concurrency IS 'Requests in flight of a closed loop; NULL for an open one.';

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import METRICS
+from benchmarking.core.records import Origin
 from benchmarking.core.run_file import faults
 from db.analysis.compare.stored_results import launch_values
 from db.run_records import stored_runs
@@ -39,6 +40,27 @@ def test_loops_and_rates_are_series_of_their_own_and_levels_of_one_load_a_curve(
     assert len({row["curve_id"] for row in rows}) == 2
     assert rows[0]["goodput_share"] == 0.5
     assert [row["is_knee"] for row in by_loop["closed"]] == [True, False]
+
+
+def test_loads_of_other_requests_revisions_or_definitions_are_curves_of_their_own(warehouse):
+    def load(revision=None, origin=None, axes=(), **lengths):
+        made = make_load()
+        results = [
+            replace(one, point=replace(one.point, **lengths, axes={**one.point.axes, **dict(axes)}))
+            for one in made.results
+        ]
+        workload = replace(made.cell.workload, revision=revision)
+        return replace(made, results=tuple(results), cell=replace(made.cell, workload=workload), origin=origin)
+
+    loads = [
+        *(load(), load(axes={"input_len": 32}), load(axes={"input_len": 2048}), load(axes={"num_requests": 8})),
+        *(load(revision="a" * 40), load(origin=Origin(format="x", definition="x"))),
+        *(load(sequence_length=None, new_tokens=128), load(sequence_length=128, new_tokens=None)),
+    ]
+    for one in loads:
+        warehouse.ingest(one)
+    curves = warehouse.query("SELECT curve_id, list(DISTINCT run_id) AS runs FROM load_curve GROUP BY curve_id").dicts()
+    assert sorted(row["runs"] for row in curves) == sorted([one.run_id] for one in loads)
 
 
 def test_latencies_count_from_the_intended_start(warehouse):

@@ -75,6 +75,14 @@ def test_random_and_pretrained_weights_are_not_compared(warehouse, make_run):
     assert rows(warehouse, "hardware_comparison", "weights, times_fastest") == [("random", 1.0), ("pretrained", 1.0)]
 
 
+def test_revisions_are_not_compared(warehouse, make_run):
+    for revision, slowdown in (("a" * 40, 1), ("b" * 40, 2)):
+        run = make_run(**ONE, slowdown=slowdown)
+        cell = dataclasses.replace(run.cell, workload=dataclasses.replace(run.cell.workload, revision=revision))
+        warehouse.ingest(dataclasses.replace(run, cell=cell))
+    assert rows(warehouse, "hardware_comparison", "latency_median_ms, times_fastest") == [(8.0, 1.0), (16.0, 1.0)]
+
+
 def test_memory_of_the_device_comes_before_memory_of_the_process(warehouse, make_run):
     run = make_run(**ONE)
     metrics = {**run.results[0].metrics, "memory_device_allocated_peak_mb": 5.0, "memory_device_process_peak_mb": 7.0}
@@ -93,6 +101,20 @@ def test_architecture_comparison_takes_medians_over_the_models(warehouse, make_r
     ]
     per_million = rows(warehouse, "architecture_comparison", "latency_per_million_parameters_ms")
     assert per_million == [(pytest.approx(24 / 109.48224),), (pytest.approx(16 / 109.48224),)]
+
+
+def test_a_model_counts_once_in_the_architecture_comparison(warehouse, make_run):
+    """By the default attention, and of its revisions the newest."""
+    for day, revision, mode, slowdown in (
+        (1, "a", {}, 1), (2, "b", {"attention": "sdpa"}, 2), (3, "a", {"attention": "eager"}, 3),
+    ):  # fmt: skip
+        run = make_run(**ONE, model_id="a", slowdown=slowdown, started_at=f"2026-01-0{day}T00:00:00Z")
+        workload = dataclasses.replace(run.cell.workload, revision=revision * 40)
+        cell = dataclasses.replace(run.cell, workload=workload, runtime_mode=mode)
+        warehouse.ingest(dataclasses.replace(run, cell=cell))
+    warehouse.ingest(make_run(**ONE, model_id="c", slowdown=4))
+    columns = "models_count, latency_median_ms, latency_fastest_ms, latency_slowest_ms"
+    assert rows(warehouse, "architecture_comparison", columns) == [(2, 24.0, 16.0, 32.0)]
 
 
 def test_architecture_comparison_takes_no_median_of_two_definitions(warehouse, make_run):

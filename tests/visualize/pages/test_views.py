@@ -986,6 +986,21 @@ def test_an_imported_sweep_of_files_is_one_row_of_loads_with_all_its_levels(tmp_
     assert page.alike == []
 
 
+def test_imported_loads_of_other_requests_are_tests_of_their_own(tmp_path):
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        for number, (rate, length) in enumerate(((1.0, 32), (2.0, 32), (1.0, 2048), (2.0, 2048))):
+            load = make_load(rates=(rate,), metrics={"throughput_samples_per_sec": rate * 32 / length})
+            (level,) = load.results
+            point = dataclasses.replace(level.point, axes={**level.point.axes, "input_len": length})
+            results = (dataclasses.replace(level, result_id=f"level-{number}", point=point),)
+            warehouse.ingest(dataclasses.replace(load, results=results, origin=Origin(format="a", definition="a")))
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        listed = page_of(found, "loads").loads
+        pages = [views()["load"].page(found, row[1].link.parameters) for row in listed.rows]
+    assert sorted(page.answer.partition(" request")[0] for page in pages) == ["At most 0.03125", "At most 2"]
+    assert [len(page.levels.rows) for page in pages] == [2, 2]
+
+
 def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     rows = page_of(data, "loads").loads.rows
     assert sorted(row[4].text for row in rows) == ["closed", "open, poisson"]

@@ -46,9 +46,11 @@ WITH imported AS (
             max(curve_id) FILTER (WHERE NOT is_unlimited) OVER (PARTITION BY alike) AS last_curve
         FROM (
             SELECT run_id, min(curve_id) AS curve_id, bool_and(loop = 'open' AND request_rate IS NULL) AS is_unlimited,
-                any_value(concat_ws('|', hardware_id, model_id, runtime, precision, sequence_length, new_tokens,
-                    json_merge_patch(runtime_mode, '{"arrivals": null}'))) AS alike
-            FROM load_curve WHERE run_id IN (SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL)
+                any_value(json_array(hardware_id, model_id, runtime, precision, sequence_length, new_tokens,
+                    json_merge_patch(runtime_mode, '{"arrivals": null}'),
+                    json_merge_patch(axes, '{"request_rate": null}'))::VARCHAR) AS alike
+            FROM load_curve JOIN (SELECT result_id, axes FROM benchmark_results) USING (result_id)
+            WHERE run_id IN (SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL)
             GROUP BY run_id
         )
     )
