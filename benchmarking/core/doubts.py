@@ -41,8 +41,8 @@ class Kind:
 
 _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
     "invalid": {
-        "zero_spread": "all calls of a launch took exactly the same time, which real calls never do; check the "
-        "machine's clock, or the benchmark's own timing code",
+        "zero_spread": "all calls of a launch took exactly the same time, as real calls do only by a coarse clock; "
+        "check the machine's clock, or the benchmark's own timing code",
         "wrong_output": "the output failed its check (NaN, Inf or a wrong number of tokens, for example); try another "
         "precision, runtime or driver",
         "foreign_process": "another process was using the device; stop that process or choose another device, and "
@@ -103,8 +103,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "else is running on the machine and measure again",
         "correlated": "slow calls come in clusters, as when another program runs intermittently; look for programs "
         "that run intermittently, or use more --launches",
-        "severe_outliers": "more than 5% of the calls are extreme outliers; look for programs that run periodically: "
-        "high percentiles depend on them, the median hardly does",
+        "severe_outliers": "more than 5% of the calls are extreme outliers, more than 5% from the median; look for "
+        "programs that run periodically: high percentiles depend on them, the median hardly does",
         "slow_calls": "a few extremely slow calls take more than 5% of the time, so the throughput is lower than the "
         "median latency suggests; see throughput_at_median for the throughput without them, and look for what stops "
         "the process periodically",

@@ -48,11 +48,15 @@ MEDIAN_ERROR = 1.2533
 IQR_ERROR = 1.17
 """The standard error of a normal sample's interquartile range, over the range, times sqrt(n)."""
 MIN_SAMPLES_FOR_CLOCK_STEP = 6
+MOST_DECIMALS = 8
+"""Values that need more have no last digit: they are quotients, not readings."""
 
-MILD_FENCE_IQR = 1.5
-SEVERE_FENCE_IQR = 3.0
-FAR_MADS = 14.8
-"""|x - median| / MAD above which a value is far: 10 sigma of a normal distribution (MAD = 0.6745 sigma)."""
+EXTREME_IQR = 3.0
+"""Interquartile ranges beyond the quartiles (Tukey's outer fences), within which values are ordinary."""
+EXTREME_OFF = 0.05
+"""Distance from the median, over it: steady calls have small ranges, and a second speed within 5 % disturbs nothing."""
+EXTREME_STEPS = 1.5
+"""Distance from the median in steps of the clock: ordinary calls are read a step too long or too short."""
 
 SLOW_CALLS_TIME = 0.05
 """Share of the time that extremely slow calls take beyond a median call. The throughput is lower by as much, whatever
@@ -64,18 +68,6 @@ BLOCK = 1 << 20
 """Values of a series that are transformed at once, using 48 MB of memory. Longer series are processed in blocks."""
 MAX_LAG = 1 << 16
 """Largest lag of a correlation in a series longer than BLOCK, in samples."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outliers:
-    """Number of values beyond Tukey's fences. They are never dropped; severe ones are not counted as mild."""
-
-    mild_low: int
-    mild_high: int
-    severe_low: int
-    severe_high: int
-    far: int
-    """More than 14.8 median absolute deviations from the median; 0 when that deviation is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +94,11 @@ class Statistics:
     """95 % confidence interval of the median, widened by tau; None below 6 samples."""
     ci_high: float | None
     first: float
-    outliers: Outliers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowCalls:
-    """The calls of a launch that are extremely slow: beyond the upper severe fence."""
+    """The calls of a launch that are extremely slow: above `ordinary`."""
 
     time_share: float
     """The time that they take beyond a median call, as a share of all calls' time."""
@@ -120,13 +111,21 @@ class SlowCalls:
         return self.time_share > self.threshold
 
 
+def ordinary(values: Sequence[float] | Floats) -> tuple[float, float]:
+    """The range of a launch's values that are not extreme: far beyond the quartiles, and by more than is immaterial or
+    the step of the clock."""
+    p25, middle, p75 = (float(each) for each in np.quantile(values, (0.25, 0.5, 0.75)))
+    fence = EXTREME_IQR * (p75 - p25)
+    least = max(EXTREME_OFF * middle, EXTREME_STEPS * (clock_step(values) or 0.0))
+    return min(p25 - fence, middle - least), max(p75 + fence, middle + least)
+
+
 def slow_calls(values: Sequence[float]) -> SlowCalls:
     """The extremely slow calls of a launch, which neither the median nor the number of outliers shows."""
     x = np.asarray(values, dtype=np.float64)
-    p25, middle, p75 = np.quantile(x, (0.25, 0.5, 0.75))
-    slow = x[x > p75 + SEVERE_FENCE_IQR * (p75 - p25)]
+    slow = x[x > ordinary(x)[1]]
     total = float(x.sum())
-    share = float((slow - middle).sum()) / total if total > 0 else 0.0
+    share = float((slow - np.median(x)).sum()) / total if total > 0 else 0.0
     threshold = SLOW_CALLS_TIME + (ONE_INTERRUPT / len(x) if len(slow) == 1 else 0.0)
     return SlowCalls(time_share=share, calls=len(slow), threshold=threshold)
 
@@ -145,13 +144,8 @@ def describe(values: Sequence[float]) -> Statistics:
     p90, p95, p99 = (
         quantile_of_sorted(ordered, q) if len(x) >= least else None for q, least in TAIL_MIN_SAMPLES.items()
     )
-    mild, severe = MILD_FENCE_IQR * (p75 - p25), SEVERE_FENCE_IQR * (p75 - p25)
-    mild_low, severe_low = (int(np.searchsorted(ordered, p25 - fence, "left")) for fence in (mild, severe))
-    mild_high, severe_high = (len(x) - int(np.searchsorted(ordered, p75 + fence, "right")) for fence in (mild, severe))
     middles = ((len(x) + 1) // 2, len(x) // 2 + 1)
     mad = math.fsum(_least_deviation(ordered, median, k) for k in middles) / 2
-    blocks = (ordered[start : start + BLOCK] for start in range(0, len(ordered), BLOCK))
-    far = sum(int((np.abs(block - median) > FAR_MADS * mad).sum()) for block in blocks) if mad > 0 else 0
     tau = _autocorrelation_time(x, ordered)
     interval = _median_interval(ordered, tau)
     return Statistics(
@@ -171,13 +165,6 @@ def describe(values: Sequence[float]) -> Statistics:
         ci_low=interval[0] if interval else None,
         ci_high=interval[1] if interval else None,
         first=float(x[0]),
-        outliers=Outliers(
-            mild_low=mild_low - severe_low,
-            mild_high=mild_high - severe_high,
-            severe_low=severe_low,
-            severe_high=severe_high,
-            far=far,
-        ),
     )
 
 
@@ -428,7 +415,19 @@ def drift(values: Sequence[float], *, finds_trends: bool = False) -> Drift | Non
     return Drift(relative_change=last / first - 1, z=surplus / error)
 
 
-def clock_step(values: Sequence[float]) -> float | None:
+def decimals(values: Sequence[float]) -> int | None:
+    """The number of decimals with which all values are written, at most `MOST_DECIMALS`; None if one needs more."""
+    for count in range(MOST_DECIMALS + 1):
+        if all(_is_whole(value * 10**count) for value in values):  # mostly the first value has more
+            return count
+    return None
+
+
+def _is_whole(value: float) -> bool:
+    return math.isfinite(value) and abs(value - round(value)) < 1e-9 * max(1.0, abs(value))
+
+
+def clock_step(values: Sequence[float] | Floats) -> float | None:
     """The smallest step between values that mostly repeat, like those of a coarse clock; None if they do not repeat.
 
     A nanosecond clock rarely returns the same duration twice.

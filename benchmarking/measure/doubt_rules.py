@@ -18,12 +18,15 @@ from benchmarking.core.plugins import kind_of
 from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload, is_number
 from benchmarking.core.sample_statistics import (
     IQR_ERROR,
+    MIN_SAMPLES_FOR_CLOCK_STEP,
     Statistics,
     binomial_tail,
     clock_step,
+    decimals,
     describe,
     drift,
     median_error,
+    ordinary,
     slow_calls,
 )
 from benchmarking.core.text import grouped
@@ -59,7 +62,7 @@ RUN_QUEUE_WAIT_MIN_S = 0.010
 STEAL = 0.01
 """Share of all CPU time that the hypervisor gave to another virtual machine."""
 SEVERE_OUTLIERS = 0.05
-"""Share of the samples: more than occasional interrupts can explain."""
+"""Share of the samples that are beyond the ordinary range: more than occasional interrupts can explain."""
 PROFILER_OVERHEAD = 0.5
 """Share of a call that a profiler may add: above it, shares of the profiled time are those of the profiler too."""
 DRIFT = 0.03
@@ -90,7 +93,9 @@ WRONG_UNIT = 100.0
 SHORT_CALL_MS = 0.1
 """Below it, calling the benchmark's method takes a large part of the wall time."""
 MIN_SAMPLES_FOR_ZERO_SPREAD = 3
-"""With a coarse clock two readings may be equal by chance."""
+"""Two readings may be equal by chance."""
+FINE_CLOCK = 1e-5
+"""Last digit over median: calls vary by more than a finer clock's step, so that it explains no equal readings."""
 
 THERMAL_WORDS = ("thermal", "power_brake", "hardware_slowdown", "hw_slowdown")
 """Substrings of throttle reasons for heat and power brake; a software power cap is not throttling."""
@@ -112,7 +117,7 @@ def about_samples(values_ms: Sequence[float], in_flight: int = 1) -> Doubts:
     n, middle = statistics.n, statistics.median
     few = doubt("few_samples", n=n, threshold=FEW_SAMPLES) if n < FEW_SAMPLES else None
     if n >= MIN_SAMPLES_FOR_ZERO_SPREAD and statistics.max == statistics.min:
-        return _present(doubt("zero_spread", n=n, every_sample_ms=middle), few)
+        return _present(*_about_equal(n, middle), few)
     iqr = (statistics.p75 - statistics.p25) / middle if middle > 0 else None
     chance = math.exp(Z_LEVEL * IQR_ERROR * math.sqrt(statistics.tau / n))
     noisy = _above("very_noisy", VERY_NOISY_IQR * chance, iqr_over_median=iqr)
@@ -121,7 +126,8 @@ def about_samples(values_ms: Sequence[float], in_flight: int = 1) -> Doubts:
     if iqr and iqr > MATERIAL_IQR:  # else the phases are too similar to matter
         limit = CORRELATED_TAU * math.exp(Z_LEVEL / math.sqrt(n))
         correlated = _above("correlated", limit, tau_samples=statistics.tau)
-    severe = statistics.outliers.severe_low + statistics.outliers.severe_high
+    low, high = ordinary(values_ms)
+    severe = sum(not low <= value <= high for value in values_ms)
     outliers = _above("severe_outliers", SEVERE_OUTLIERS, severe_share=severe / n)
     if outliers and binomial_tail(severe, n, SEVERE_OUTLIERS) >= LEVEL:
         outliers = None
@@ -133,6 +139,21 @@ def about_samples(values_ms: Sequence[float], in_flight: int = 1) -> Doubts:
     step = step_ms / middle if step_ms and middle > 0 else None
     coarse = _above("coarse_clock", COARSE_CLOCK, clock_step_over_median=step)
     return _present(noisy, correlated, outliers, slow, drifts, coarse, few)
+
+
+def _about_equal(n: int, every_ms: float) -> Doubts:
+    """Doubts about samples that are all equal. A coarse clock explains them if they have few digits and are not many:
+    even calls that do not vary are read as two values in turns, unless their length is near a multiple of the step. By
+    chance it is near enough for n equal readings with a probability of 2 / (n + 1)."""
+    digits = decimals([every_ms])
+    step = 10**-digits / every_ms if digits is not None and every_ms > 0 else 0.0
+    is_by_clock = step > FINE_CLOCK and 2 / (n + 1) >= LEVEL
+    can_tell = is_by_clock and n >= MIN_SAMPLES_FOR_CLOCK_STEP
+    equal = doubt("zero_spread", n=n, every_sample_ms=every_ms)
+    return _present(
+        replace(equal, severity="info") if is_by_clock else equal,
+        _above("coarse_clock", COARSE_CLOCK, clock_step_over_median=step) if can_tell else None,
+    )
 
 
 def about_stop(stop_reason: str, relative_half_width: float | None, target: float) -> Doubts:

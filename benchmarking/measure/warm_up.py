@@ -14,7 +14,6 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, LaunchFacts
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
-from benchmarking.core.sample_statistics import MILD_FENCE_IQR
 from benchmarking.measure.context import MIN_CALLS, MeasureContext, Settings
 from benchmarking.measure.timing import PassStart, inner_loops_for, stopwatch
 
@@ -30,6 +29,8 @@ ACCELERATOR_MIN_TIME_S = 1.0
 """Minimum time on accelerators, whose clocks rise later than those of a CPU."""
 GRACE = 10
 """Factor on the maximum number of calls before the minimum time is over, which short calls need to fill it."""
+FIRST_CALL_IQR = 1.5
+"""Interquartile ranges above the upper quartile (Tukey's inner fence): a longer first call still warms up."""
 MAX_RELATIVE_CHANGE = 0.05
 """Largest difference between the medians and quartiles of two windows. A busy machine would never meet a lower
 limit."""
@@ -176,7 +177,7 @@ def alike(values: Sequence[float]) -> bool:
     if (np.abs(later - earlier) > MAX_RELATIVE_CHANGE * earlier).any():
         return False
     q1, q3 = np.quantile(x, (0.25, 0.75))
-    return bool(x[0] <= q3 + MILD_FENCE_IQR * (q3 - q1))
+    return bool(x[0] <= q3 + FIRST_CALL_IQR * (q3 - q1))
 
 
 def _footprint(context: MeasureContext) -> tuple[int, Json]:

@@ -112,6 +112,12 @@ def ticking(calls: Calls, step: float) -> Calls:
     return ticking_calls
 
 
+def read_by(calls: Calls, step_ms: float, call_ms: float) -> Calls:
+    """The same in milliseconds, as a clock reads them that advances in such steps."""
+    ticks = ticking(calls, step_ms / call_ms)
+    return lambda rng, count: (call_ms * ticks(rng, count)).round(6)
+
+
 def _exp(logs: Floats) -> Floats:
     import numpy as np
 
@@ -217,6 +223,13 @@ DISTURBANCES: Mapping[str, tuple[Calls, frozenset[str]]] = {
     "clock of 0.1 ms, call 1.37 ms": (ticking(independent(0.02), 0.1 / 1.37), frozenset({"coarse_clock"})),
 }
 """What should be found, and the kinds of doubt that find it."""
+
+TWO_SPEEDS: Mapping[str, Calls] = {
+    "cv 0.02 %, 8 % of calls 0.2 % slower": interrupted(independent(0.0002), 0.08, 1.002, 1.002),
+    "cv 0.1 %, 10 % of calls 1 % slower": interrupted(independent(0.001), 0.1, 1.01, 1.01),
+    "cv 0.5 %, 10 % of calls 4 % slower": interrupted(independent(0.005), 0.1, 1.04, 1.04),
+}
+"""Steady calls, of which some are slower by what disturbs nothing: no doubt should be raised."""
 
 
 def count_doubts(calls: Calls, count: int, *, replays: int, seed: int) -> Counter[str]:

@@ -3,6 +3,7 @@
     python tests/perf/doubts.py [REPLAYS]
 
 A healthy machine has a little memory from call to call, one call in 200 interrupted, and launches that differ by 0.5 %.
+One with two speeds has steady calls of which some are a little slower. A coarse clock reads calls of any kind in steps.
 """
 
 from __future__ import annotations
@@ -11,19 +12,43 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):
     sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 from benchmarking.core.tables import Table, table_text
 from benchmarking.measure.context import PROFILES, Settings
-from tests.helpers.measurement_replay import DISTURBANCES, count_doubts, count_marks, count_marks_of_passes, healthy
+from tests.helpers.measurement_replay import (
+    DISTURBANCES,
+    TWO_SPEEDS,
+    count_doubts,
+    count_marks,
+    count_marks_of_passes,
+    healthy,
+    independent,
+    read_by,
+)
+
+if TYPE_CHECKING:
+    from tests.helpers.measurement_replay import Calls
 
 REPLAYS = 1000
 SPREADS = (0.005, 0.01, 0.02, 0.03, 0.05)
 COUNTS = (10, 20, 30, 60, 120, 240, 480, 900)
 RESULT_COUNTS = (10, 30, 120)
 LAUNCHES = (1, 3, 5)
+CLOCKS = (
+    (0.005, 1.2, 0.002),
+    (0.1, 1.37, 0.02),
+    (0.1, 5.0, 0.005),
+    (0.1, 12.0, 0.005),
+    (1.0, 52.0, 0.005),
+    (1.0, 105.0, 0.005),
+    (1.0, 150.0, 0.01),
+)
+"""Step and call in ms, and how much the calls vary."""
+CLOCK_COUNTS = (3, 5, 10, 30, 120)
 CALLS_MS = (50.0, 300.0, 1200.0, 3500.0)
 
 
@@ -40,6 +65,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             for cv in SPREADS
             for n in COUNTS
         ],
+    )
+    print("\nclocks with steps: share of launches with a doubt")
+    _show(
+        ("step", "call", "cv", "samples", "doubts"),
+        [
+            (f"{step:g} ms", f"{call:g} ms", f"{cv:.1%}", str(n), _of(read_by(independent(cv), step, call), n, results))
+            for step, call, cv in CLOCKS
+            for n in CLOCK_COUNTS
+        ],
+    )
+    print("\ntwo speeds: share of launches with a doubt")
+    _show(
+        ("calls", "samples", "doubts"),
+        [(name, str(n), _of(calls, n, results)) for name, calls in TWO_SPEEDS.items() for n in (60, 200, 900)],
     )
     print("\nhealthy machine: share of results that are not valid, and their doubts")
     _show(
@@ -64,12 +103,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     _show(
         ("disturbance", "samples", "doubts"),
         [
-            (name, str(n), _shares(count_doubts(calls, n, replays=results, seed=3), results))
+            (name, str(n), _of(calls, n, results))
             for name, (calls, _) in DISTURBANCES.items()
             for n in (30, 120, 240, 900)
         ],
     )
     return 0
+
+
+def _of(calls: Calls, count: int, replays: int) -> str:
+    return _shares(count_doubts(calls, count, replays=replays, seed=3), replays)
 
 
 def _of_profile(settings: Settings, call_ms: float, results: int) -> Counter[str]:

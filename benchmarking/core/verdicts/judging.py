@@ -68,7 +68,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, LATENCY_WALL, METRICS, MS_PER_S, Metric
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Result
-from benchmarking.core.sample_statistics import SIGMA_PER_MAD
+from benchmarking.core.sample_statistics import SIGMA_PER_MAD, decimals
 from benchmarking.core.student_t import cumulative, quantile
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.launches import (
@@ -103,7 +103,6 @@ FAR_OFF, FAR_OFF_TIMES = 8.0, 2.0
 ones reach it 1 time in 75), and the factor by which the next one may exceed the range."""
 LEAST_DEVIATION = 0.002
 """Smaller deviations matter to nobody, as those of a coarse clock that repeats one value."""
-MOST_DIGITS = 9
 FEWEST_STEPS = 3
 """Distinct values from which the step of a clock shows."""
 
@@ -217,19 +216,13 @@ def resolution(values: Sequence[float], all_values: Sequence[float]) -> float:
     It is the largest step of which all values (of both sides) are multiples, or, if they have fewer than three distinct
     values, one unit of their last digit; values that are all equal show no step above 1 %.
     """
-    centre, first = fmean(values), all_values[0]
-    for digits in range(MOST_DIGITS):
-        # Mostly the first value has more digits.
-        if _is_whole(first * 10**digits) and all(_is_whole(value * 10**digits) for value in all_values):
-            distinct = {round(value * 10**digits) for value in all_values}
-            unit = math.gcd(*distinct) if len(distinct) >= FEWEST_STEPS else 1
-            step = float(unit / 10**digits / centre)
-            return min(step, 0.01) if len(distinct) == 1 else step
-    return 0.0
-
-
-def _is_whole(value: float) -> bool:
-    return math.isfinite(value) and abs(value - round(value)) < 1e-9 * max(1.0, abs(value))
+    centre, digits = fmean(values), decimals(all_values)
+    if digits is None:
+        return 0.0
+    distinct = {round(value * 10**digits) for value in all_values}
+    unit = math.gcd(*distinct) if len(distinct) >= FEWEST_STEPS else 1
+    step = float(unit / 10**digits / centre)
+    return min(step, 0.01) if len(distinct) == 1 else step
 
 
 MAX_Q = 0.004

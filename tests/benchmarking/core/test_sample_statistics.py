@@ -11,10 +11,12 @@ from benchmarking.core.sample_statistics import (
     between_repetitions_interval,
     binomial_tail,
     clock_step,
+    decimals,
     describe,
     drift,
     median_error,
     median_interval,
+    ordinary,
     relative_half_width,
     tail_quantile,
 )
@@ -44,7 +46,6 @@ def test_no_samples_cannot_be_described():
 def test_a_constant_series_has_no_spread_and_is_not_correlated():
     each = describe([2.0] * 40)
     assert (each.sd, each.mad, each.tau, each.ci_low, each.ci_high) == (0.0, 0.0, 1.0, 2.0, 2.0)
-    assert each.outliers.far == 0
 
 
 @pytest.mark.parametrize(("q", "enough"), [(0.90, 29), (0.95, 59), (0.99, 299)])
@@ -59,18 +60,21 @@ def test_tail_sample_sizes_exceed_the_quantile_with_95_percent_probability():
     assert math.ceil(math.log(0.05) / math.log(0.99)) == 299
 
 
-def test_outliers_are_counted_by_tukeys_fences_on_each_side():
-    # quartiles 3.5 and 8.5: mild beyond -4 and 16, severe beyond -11.5 and 23.5
-    found = describe([1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30]).outliers
-    assert (found.mild_low, found.mild_high, found.severe_low, found.severe_high) == (0, 1, 0, 1)
-    mirrored = describe([-1, -2, -3, -4, -5, -6, -7, -8, -9, -20, -30]).outliers
-    assert (mirrored.mild_low, mirrored.mild_high, mirrored.severe_low, mirrored.severe_high) == (1, 0, 1, 0)
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30], -11.5, 23.5),  # quartiles 3.5 and 8.5, three of their distances away
+        ([100.0, 100.1, 100.2, 100.3, 100.4], 95.19, 105.21),  # 5 % of the median is more
+        ([5, 5, 5, 5, 5, 5, 6, 6], 3.5, 6.5),  # a step and a half of the clock is more
+    ],
+)
+def test_ordinary_values_are_near_the_quartiles_or_not_far_from_the_median(values, low, high):
+    assert ordinary(values) == pytest.approx((low, high))
 
 
-def test_far_values_are_counted_in_mads():
-    assert describe([1, 2, 3, 100]).outliers.far == 1  # median 2.5, MAD 1.0, distance 97.5
-    assert describe([1, 2, 3, 17.2]).outliers.far == 0  # MAD 1.0, distance 14.7
-    assert describe([1, 1, 1, 1, 9]).outliers.far == 0  # no MAD to count in
+def test_the_decimals_of_values_are_those_of_the_longest():
+    assert [decimals(values) for values in ([5.0, 12.0], [5.1, 5.0], [1.205], [1 / 3])] == [0, 1, 3, None]
+    assert decimals([100.2 - 95.1]) == 1  # 5.1000000000000085
 
 
 def test_autocorrelation_time_of_four_rising_values_by_hand():
@@ -115,9 +119,6 @@ def test_statistics_are_bit_identical_to_numpy(series, n):
     assert (each.p25, each.median, each.p75) == tuple(np.quantile(values, (0.25, 0.5, 0.75)))
     assert each.mad == np.median(np.abs(values - np.median(values)))
     assert each.p99 == (np.quantile(values, 0.99) if n >= 299 else None)
-    fences = each.p25 - 1.5 * (each.p75 - each.p25), each.p75 + 1.5 * (each.p75 - each.p25)
-    assert each.outliers.mild_low + each.outliers.severe_low == (values < fences[0]).sum()
-    assert each.outliers.mild_high + each.outliers.severe_high == (values > fences[1]).sum()
 
 
 @pytest.mark.parametrize("series", ["normal", "ties", "constant", "correlated", "skewed"])

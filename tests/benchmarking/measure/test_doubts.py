@@ -6,6 +6,7 @@ from benchmarking.core.doubts import validity
 from benchmarking.core.records import Device, Doubt, Readings
 from benchmarking.core.sample_statistics import describe
 from benchmarking.measure import doubt_rules
+from tests.helpers.measurement_replay import TWO_SPEEDS, count_doubts, independent, read_by
 
 SMALL = 1e-9
 
@@ -42,11 +43,38 @@ def test_spread_beyond_chance_raises_a_doubt(rounds, iqr, expected):
     assert kinds(samples(values)) == [(kind, "noisy") for kind in expected]
 
 
-def test_a_spread_of_zero_is_invalid():
-    assert kinds(samples([5.0] * 30)) == [("zero_spread", "invalid")]
-    assert kinds(samples([5.0] * 3)) == [("zero_spread", "invalid"), ("few_samples", "info")]
+def test_a_spread_of_zero_that_no_clock_explains_is_invalid():
+    assert kinds(samples([5.123457] * 30)) == [("zero_spread", "invalid")]
+    assert kinds(samples([5.123457] * 3)) == [("zero_spread", "invalid"), ("few_samples", "info")]
+    assert kinds(samples([1 / 3] * 3)) == [("zero_spread", "invalid"), ("few_samples", "info")]
     assert kinds(samples([5.0] * 2)) == [("few_samples", "info")]
     assert kinds(samples([5.0])) == [("few_samples", "info")]
+
+
+@pytest.mark.parametrize(
+    ("every_ms", "n", "expected"),
+    [
+        (105.0, 5, [("zero_spread", "info"), ("few_samples", "info")]),
+        (105.0, 199, [("zero_spread", "info")]),
+        (105.0, 200, [("zero_spread", "invalid")]),  # by chance near a multiple of the step: 2 / 201
+        (52.0, 5, [("zero_spread", "info"), ("few_samples", "info")]),
+        (52.0, 30, [("zero_spread", "info"), ("coarse_clock", "noisy")]),  # up to a step of 1 ms
+    ],
+)
+def test_equal_readings_of_a_coarse_clock_are_not_invalid(every_ms, n, expected):
+    assert kinds(samples([every_ms] * n)) == expected
+
+
+@pytest.mark.parametrize(("step", "call"), [(0.005, 1.2), (0.1, 12.0), (1.0, 105.0)])
+@pytest.mark.parametrize("n", [3, 5, 30, 120])
+def test_healthy_calls_by_a_clock_whose_steps_hardly_matter_are_valid(step, call, n):
+    found = count_doubts(read_by(independent(0.005), step, call), n, replays=100, seed=5)
+    assert found.total() <= 1
+
+
+@pytest.mark.parametrize("calls", TWO_SPEEDS.values(), ids=TWO_SPEEDS)
+def test_calls_of_two_speeds_that_hardly_differ_are_valid(calls):
+    assert count_doubts(calls, 900, replays=20, seed=5).total() == 0
 
 
 @pytest.mark.parametrize(("n", "expected"), [(19, [("few_samples", "info")]), (20, []), (21, [])])
@@ -68,7 +96,7 @@ def test_more_severe_outliers_than_five_percent_raise_a_doubt(severe, expected):
     """Of 100 samples with one outlier in 20, 12 or more are less likely than 1 %, 11 are not."""
     calls = [100.0 + 0.01 * (7 * i % 13) for i in range(100)]
     for place in range(severe):
-        calls[place * 8 + place % 3] = 101.0 + place / 100
+        calls[place * 8 + place % 3] = 106.0 + place / 100
     assert [kind for kind, _ in kinds(samples(calls))] == expected
 
 
