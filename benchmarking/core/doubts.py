@@ -123,8 +123,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "more --launches",
         "launch_failed": "at least one launch failed, and the result is from the others; see the error in the "
         "evidence before relying on the result",
-        "launch_spread": "the medians of the launches differ by more than 10%; use more --launches, since a single "
-        "one may be off by as much",
+        "launch_spread": "the medians of the launches differ by more than 10%; more --launches narrow the interval, "
+        "but a single one may be off by as much",
         "shared_processors": "the generator and the server ran on the same processors; separate them: --cpu-list for "
         "the generator, taskset for the server",
         "no_steady_window": "hardly any request, or conversation, ended before the last one was sent, so the "

@@ -49,6 +49,8 @@ MATERIAL_IQR = 0.02
 """Spread over median. Below it the phases are too similar to change the outcome of a comparison."""
 LAUNCH_SPREAD = 0.10
 """(Largest - smallest) / median of the launch medians: more than memory layout and the choice of cores can explain."""
+SPREAD_OF = 5
+"""The number of launches whose spread is judged. That of more grows with their number, whatever the machine does."""
 LAUNCH_SPREAD_ERRORS = 4.6
 """Spread in standard errors of a median that five equal launches exceed in 1 of 100 cases."""
 CPU_PRESSURE = 0.10
@@ -325,10 +327,13 @@ def about_load(verified: Mapping[str, Json]) -> Doubts:
 
 def about_launches(launches: Sequence[Statistics], failures: Mapping[int, str]) -> Doubts:
     """Doubts across launches: medians that differ too much and by more than their own errors, or failed launches
-    (errors by number)."""
-    medians = [launch.median for launch in launches]
-    centre = sorted(medians)[len(medians) // 2] if medians else 0.0
-    spread = (max(medians) - min(medians)) / centre if len(medians) > 1 and centre > 0 else None
+    (errors by number). Of more than five launches, the spread is the mean of any five of them."""
+    medians = sorted(launch.median for launch in launches)
+    count, of = len(medians), min(len(medians), SPREAD_OF)
+    centre = medians[count // 2] if medians else 0.0
+    # The i-th smallest is the largest of comb(i, of - 1) choices, and the smallest of comb(count - 1 - i, of - 1).
+    total = sum(x * (math.comb(i, of - 1) - math.comb(count - 1 - i, of - 1)) for i, x in enumerate(medians))
+    spread = total / math.comb(count, of) / centre if count > 1 and centre > 0 else None
     error = mean(map(median_error, launches)) if launches else 0.0
     errors = {str(launch): error for launch, error in failures.items()}
     failed = doubt("launch_failed", errors=errors) if failures and medians else None

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 
 from benchmarking.core.doubts import validity
@@ -354,6 +355,23 @@ def test_launches_that_differ_by_more_than_ten_percent(medians, is_doubt):
     assert kinds(doubt_rules.about_launches(launches(medians), {})) == (
         [("launch_spread", "noisy")] if is_doubt else []
     )
+
+
+def test_the_spread_of_more_launches_is_that_of_five_of_them():
+    # four of the six choices of five have both ends, one lacks 100 and one 113
+    (doubt,) = doubt_rules.about_launches(launches([100, 113, 101, 102, 103, 112]), {})
+    assert doubt.evidence["relative_spread"] == pytest.approx((4 * 13 + 12 + 12) / 6 / 103, abs=1e-6)
+
+
+@pytest.mark.parametrize(("deviation", "least", "most"), [(0.025, 0, 3), (0.07, 30, 40)])
+def test_how_many_launches_there_are_does_not_decide_whether_they_differ(deviation, least, most):
+    rng = np.random.default_rng(6)
+    for count in (5, 20, 60):
+        found = sum(
+            bool(doubt_rules.about_launches(launches(100 * np.exp(deviation * rng.standard_normal(count))), {}))
+            for _ in range(40)
+        )
+        assert least <= found <= most
 
 
 def test_launches_differ_by_more_than_the_errors_of_their_medians():
