@@ -20,7 +20,7 @@ import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -45,6 +45,9 @@ MAX_EXPANSION = 100
 """Maximum expansion of a gzip file; result files reach about 20."""
 ALWAYS_UNPACKED_BYTES = 16_000_000
 """Bytes that may be unpacked regardless of the ratio."""
+STAT_BLOCK_BYTES = 512
+"""Unit of `st_blocks` (POSIX leaves it open, and every system has this one)."""
+DIGESTED_BYTES = 2**20
 GZIP_MAGIC = b"\x1f\x8b"
 
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -134,14 +137,25 @@ def read_unpacked(opened: BufferedReader, path: Path, max_bytes: int) -> bytes |
 
 def unpacked_digest(path: Path) -> str:
     """SHA-256 of the file's content, decompressed if it is a gzip file, in hex. Raises UnreadableError, and FormatError
-    for a damaged gzip file."""
+    for a damaged gzip file, and for content of more than MAX_EXPANSION times the space that the file takes, such as a
+    sparse file's or what a system makes up while it is read."""
     with open_regular(path) as opened:
         is_packed = opened.read(len(GZIP_MAGIC)) == GZIP_MAGIC
         opened.seek(0)
+        status, digest, unpacked_bytes = os.fstat(opened.fileno()), hashlib.sha256(), 0
+        stored_bytes = min(status.st_size, getattr(status, "st_blocks", math.inf) * STAT_BLOCK_BYTES)
         try:
-            return hashlib.file_digest(gzip.open(opened) if is_packed else opened, "sha256").hexdigest()
+            with gzip.open(opened) if is_packed else nullcontext(opened) as content:
+                while block := content.read(DIGESTED_BYTES):
+                    digest.update(block)
+                    unpacked_bytes += len(block)
+                    if unpacked_bytes > max(ALWAYS_UNPACKED_BYTES, MAX_EXPANSION * stored_bytes):
+                        raise FormatError(
+                            f"{path}: has more than {MAX_EXPANSION} times the content that it takes on disk"
+                        )
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FormatError(f"{path}: damaged or truncated gzip file: {error}") from error
+    return digest.hexdigest()
 
 
 def read_json(path: Path, max_bytes: int, *, constant: Callable[[str], Any] | None = None) -> Any:

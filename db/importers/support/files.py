@@ -40,6 +40,7 @@ from benchmarking.core.untrusted.input_files import (
     open_regular,
     parse_json,
     read_unpacked,
+    unpacked_digest,
     whole_or_infinity,
     without_surrogates,
 )
@@ -550,7 +551,7 @@ def read_file(path: Path) -> ForeignFile:
             opened.seek(0)
             # Only the first block of a DuckDB file, which may have any size.
             if is_duckdb(head):
-                content, digest = head, hashlib.file_digest(opened, "sha256").hexdigest()
+                content, digest = head, unpacked_digest(path)
             else:
                 content = read_unpacked(opened, path, MAX_SIZE_BYTES)
             modified = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).replace(tzinfo=None)

@@ -1,6 +1,7 @@
 """Untrusted files are read within limits that apply before parsing and unpacking."""
 
 import gzip
+import hashlib
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from benchmarking.core.untrusted.input_files import (
     parse_json,
     read_text,
     read_unpacked,
+    unpacked_digest,
 )
 
 LARGE = 512 * 1024**2
@@ -49,6 +51,23 @@ def test_json_beyond_a_limit_is_one_line_with_the_limit(content, problem):
         parse_json(content, "x.json")
     assert str(caught.value).startswith("x.json: ")
     assert "\n" not in str(caught.value)
+
+
+def test_a_digest_ends_for_content_that_is_not_stored(tmp_path):
+    """A sparse file, a gzip file that expands, and what a kernel makes up while it is read."""
+    sparse, packed = tmp_path / "sparse.json", tmp_path / "packed.json.gz"
+    sparse.write_text('{"format": ')
+    os.truncate(sparse, 2**40)
+    packed.write_bytes(gzip.compress(bytes(2 * ALWAYS_UNPACKED_BYTES)))
+    endless = [Path("/proc/self/pagemap")] if os.access("/proc/self/pagemap", os.R_OK) else []
+    for path in (sparse, packed, *endless):
+        with pytest.raises(FormatError, match="has more than 100 times the content that it takes on disk"):
+            unpacked_digest(path)
+    plain, small = tmp_path / "plain.json", tmp_path / "small.json.gz"
+    plain.write_bytes(bytes(2 * ALWAYS_UNPACKED_BYTES))
+    small.write_bytes(gzip.compress(b"{}"))
+    assert unpacked_digest(plain) == hashlib.sha256(plain.read_bytes()).hexdigest()
+    assert unpacked_digest(small) == hashlib.sha256(b"{}").hexdigest()
 
 
 def test_json_at_its_limits_and_brackets_in_text_are_read():
