@@ -12,7 +12,7 @@ from benchmarking.core.errors import FormatError
 from benchmarking.core.profiles import profile_from_json
 from benchmarking.core.records import to_json
 from db import ingestion, service
-from db.analysis.compare.compared_profiles import compare_profiles, profiles_text
+from db.analysis.compare.compared_profiles import Change, ProfileComparison, compare_profiles, profiles_text
 from db.analysis.selection import Selection
 from db.upkeep.merging import merge
 from db.upkeep.verify import verify
@@ -110,7 +110,30 @@ def test_a_layer_that_takes_no_time_any_more_changed_by_all_of_it(warehouse):
         provenance = replace(profile.run.provenance, git_commit=commit)
         warehouse.ingest_profile(replace(profile, run=replace(profile.run, provenance=provenance)))
     found = compare_profiles(warehouse, Selection.parse("a" * 8), Selection.parse("b" * 8))
-    assert "layers.1 changed by -1 ms, -100.0%, most of it in layers.1" in " ".join(profiles_text(found).split())
+    text = " ".join(profiles_text(found).split())
+    assert "layers.1 differs, as measured and not judged, by -1 ms, -100.0%, most of it in layers.1" in text
+
+
+def test_a_module_is_most_of_a_change_only_if_it_is_more_than_half_of_it_and_unknown_is_not_unchanged():
+    def said(*layers, modules=()):
+        sides = [{"subject": name, "profile_id": name} for name in "ab"]
+        found = ProfileComparison(before=sides[0], after=sides[1], layers=layers, modules=modules)
+        return " ".join(profiles_text(found).split())
+
+    same = [Change(name=f"l{number}", before_ms=10, after_ms=10, verdict="equivalent") for number in range(3)]
+    slower = Change(name="l9", before_ms=10, after_ms=11.2, verdict="slower")
+    faster_part = Change(name="l9.a", before_ms=2, after_ms=1.3)
+    small, large = (Change(name=f"l9.{after}", before_ms=2, after_ms=after) for after in (2.5, 2.8))
+    largest = "l9 changed by +1.2 ms, +12.0%, the largest part in l9.2.5 (+0.5 ms of its own);"
+    assert largest in said(slower, *same, modules=(faster_part, small))
+    assert "most of it in l9.2.8 (+0.8 ms of its own);" in said(slower, *same, modules=(large, faster_part))
+    assert "+12.0%; the median" in said(slower, *same, modules=(faster_part,))
+    no_layer = "No layer is shown to have changed by 10% relative to the others"
+    assert f"{no_layer}; 1 of 4 layers are not judged." in said(replace(slower, verdict="not judged"), *same)
+    assert f"{no_layer}." in said(*same)
+    measured = said(replace(slower, verdict=None), *same)
+    assert "l9 differs, as measured and not judged, by +1.2 ms" in measured
+    assert f"{no_layer}; 1 of 4 layers are not judged." in measured
 
 
 def test_the_service_prints_the_measured_peaks_and_none_without_a_database(database, tmp_path, capsys):

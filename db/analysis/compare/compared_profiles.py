@@ -2,7 +2,7 @@
 
 Each profile comes from one process: its intervals cover the calls of that process, and a shift of all layers alike may
 come from the machine. A layer that changed relative to the others is named, with the module in it whose own time
-changed most.
+changed most in that direction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarking.core.records import Json
 from benchmarking.core.sample_statistics import describe
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, visible, wrapped
+from benchmarking.core.text import counted, number, visible, wrapped
 from benchmarking.core.verdicts.judging import Median, speedup
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
 from db.run_records import newest_profile, profile_parts
@@ -85,7 +85,8 @@ class ProfileComparison:
 
     @property
     def outstanding(self) -> tuple[Change, ...]:
-        """The layers that changed relative to the others, largest difference first."""
+        """The layers that changed relative to the others, largest difference first; those without a verdict, of too few
+        calls, as measured."""
         usual = self.usual_ratio
         return tuple(
             layer
@@ -153,16 +154,24 @@ def profiles_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
     for change in comparison.outstanding[:3]:
         assert change.ratio is not None
         assert usual is not None
-        inside = (one for one in comparison.modules if f"{one.name}.".startswith(f"{change.name}."))
+        inside = (
+            one
+            for one in comparison.modules
+            if f"{one.name}.".startswith(f"{change.name}.") and one.difference_ms * change.difference_ms > 0
+        )
         location = ""
         if (module := next(inside, None)) is not None:
-            location = f", most of it in {module.name} ({module.difference_ms:+.3g} ms of its own)"
+            part = "most of it" if abs(module.difference_ms) > abs(change.difference_ms) / 2 else "the largest part"
+            location = f", {part} in {module.name} ({module.difference_ms:+.3g} ms of its own)"
+        changed = "changed by" if change.verdict else "differs, as measured and not judged, by"
         sentences.append(
-            f"{change.name} changed by {change.difference_ms:+.3g} ms, {percent_change(change.ratio - 1)}{location}; "
+            f"{change.name} {changed} {change.difference_ms:+.3g} ms, {percent_change(change.ratio - 1)}{location}; "
             f"the median layer by {percent_change(usual - 1)}."
         )
-    if not sentences and comparison.layers:
-        sentences.append("No layer changed relative to the others.")
+    if comparison.layers and not any(change.verdict for change in comparison.outstanding):
+        unknown = sum(layer.verdict in (None, "not judged") for layer in comparison.layers)
+        some = f"; {unknown} of {counted(len(comparison.layers), 'layer')} are not judged" if unknown else ""
+        sentences.append(f"No layer is shown to have changed by {MIN_DEVIATION:.0%} relative to the others{some}.")
     for side, names in (("A", comparison.only_before), ("B", comparison.only_after)):
         if names:
             sentences.append(f"{len(names)} layers are in {side} only, the first: {names[0]}.")
