@@ -41,13 +41,17 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import SAME_RATE, as_exported, block, foreign_result, measured, median_of
 from db.importers.support.reading import (
     Fields,
+    agreed,
+    commands_of,
     csv_header,
     csv_rows,
     has_columns,
     has_keys,
     json_objects,
     mostly,
+    resolved,
     understood,
+    words_of,
 )
 
 DEFINITIONS = {
@@ -155,10 +159,41 @@ COLUMNS = {
 }
 """Heading -> field of the JSON lines."""
 HEADINGS = {"PP", "TG", "T_PP s", "T_TG s"}
-SETTING = re.compile(r"\b(n_kv_max|n_batch|n_ubatch|flash_attn|is_pp_shared|n_gpu_layers|n_threads) = (-?\d+)")
+SETTING = re.compile(
+    r"\b(n_kv_max|n_batch|n_ubatch|flash_attn|is_pp_shared|is_tg_separate|n_gpu_layers|n_threads(?:_batch)?) = (-?\d+)"
+)
 """A setting in the line above the table."""
-MODE = ("n_batch", "n_ubatch", "flash_attn", "is_pp_shared", "n_gpu_layers", "n_threads_batch", "table")
-"""Fields that distinguish series; one of several tables of unnamed models has its number."""
+NO_SETTING = (
+    *("pp", "tg", "pl", "n_kv", "t_pp", "speed_pp", "t_tg", "speed_tg", "t", "speed"),
+    *("model", "n_kv_max", "n_threads", "hf_repo", "hf", "hfr", "hff", "s", "v", "offline", "o", "output_format"),
+    *("npp", "ntg", "npl", "prompt", "p", "n_prompt", "n_gen", "predict", "n", "columns"),
+)
+"""Fields and flags that do not distinguish series, are axes, or results; the context is as large as the calls need."""
+FLAGS_OF_SETTINGS = {
+    **dict.fromkeys(("c", "ctx_size"), "n_kv_max"),
+    **dict.fromkeys(("b", "batch_size"), "n_batch"),
+    **dict.fromkeys(("ub", "ubatch_size"), "n_ubatch"),
+    **dict.fromkeys(("ngl", "gpu_layers"), "n_gpu_layers"),
+    **dict.fromkeys(("t", "threads"), "n_threads"),
+    **dict.fromkeys(("tb", "threads_batch"), "n_threads_batch"),
+    **dict.fromkeys(("ctk", "cache_type_k"), "type_k"),
+    **dict.fromkeys(("ctv", "cache_type_v"), "type_v"),
+    **dict.fromkeys(("ot", "override_tensor"), "tensor_buft_overrides"),
+    **dict.fromkeys(("dev", "device"), "devices"),
+    "fa": "flash_attn",
+    "pps": "is_pp_shared",
+    "tgs": "is_tg_separate",
+    "ncmoe": "n_cpu_moe",
+    "sm": "split_mode",
+    "mg": "main_gpu",
+    "ts": "tensor_split",
+    "nkvo": "no_kv_offload",
+}
+"""Flag of the command above a table -> the field's name."""
+STANDARD = {
+    "is_tg_separate": ("0",),
+    **{name: DEFAULTS[name] for name in ("type_k", "type_v", "split_mode", "main_gpu", "n_cpu_moe")},
+}
 LOADED = re.compile(
     r"loaded meta data with .* from (?P<log>\S+) \(version|"
     r"(?:llama|batched|sweep)-bench\b[^\n`]{0,2000}? (?:(?:-m|--model)[ =](?P<command>[^\s`]+)|"
@@ -178,7 +213,7 @@ NO_NAMES = ("", ".", "..", "model", "models")
 BATCHED_DEFINITIONS = {
     "latency": "t: the prompts of all sequences of the batch, then all their new tokens; one call, measured once",
     "time_to_first_token_ms": "t_pp: processing the prompts of all sequences",
-    "time_per_output_token_ms": "t_tg / tg: a step, which gives each sequence a token",
+    "time_per_output_token_ms": "t_tg / tg: a step, which gives each sequence a token; t_tg / (tg * pl) with -tgs",
     "prefill_tokens_per_sec": "speed_pp: prompt tokens of the batch (of one sequence if they share it) over t_pp",
     "decode_tokens_per_sec": "speed_tg: new tokens of all sequences over t_tg",
     "total_tokens_per_sec": "speed: all of these tokens over t",
@@ -546,15 +581,34 @@ def read_batched_bench(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _batched_table_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
     """The rows of all tables, with the settings and the model that are printed above them."""
-    model = None
+    model: str | None = None
+    given: dict[str, str] = {}
     for place, (above, _, rows) in enumerate(_tables(file, text.splitlines(), HEADINGS), 1):
-        settings = dict(SETTING.findall(above))
+        commands = commands_of(r"(?:llama-)?(?:batched|sweep)-bench", above)
         if (stated := _model_above(above)) is not None:
             model = stated
+        if commands or stated is not None:
+            given = resolved(agreed([_flags_of(one) for one in commands]))
+        settings = given | dict(SETTING.findall(above))
         settings |= {"model": model} if model else {"table": str(place)} if place > 1 else {}
         for number, cells in rows:
-            row = {**settings, **{COLUMNS.get(name, name): cell for name, cell in cells.items()}}
-            yield Fields(file, row, f"line {number}", numbers_are_text=True)
+            row = {COLUMNS[name]: cell for name, cell in cells.items() if name in COLUMNS}
+            others = {name: cell for name, cell in cells.items() if name not in COLUMNS}
+            fields = {**settings, **row} | ({"columns": others} if others else {})
+            yield Fields(file, fields, f"line {number}", numbers_are_text=True)
+
+
+def _flags_of(command: str) -> dict[str, str]:
+    """The flags of a command but the model's, by the names of the fields, with their values; "1" for none."""
+    words = words_of(command)
+    found: dict[str, str] = {}
+    for flag, following in zip(words, [*words[1:], "-"], strict=True):
+        if re.match(r"--?[A-Za-z]", flag) and flag not in ("-m", "--model"):
+            name, is_joined, value = flag.lstrip("-").partition("=")
+            name = name.replace("-", "_")
+            value = value if is_joined else "1" if re.match(r"-(?!\d)", following) else following
+            found[FLAGS_OF_SETTINGS.get(name, name)] = value
+    return found
 
 
 def _batched_row(row: Fields) -> tuple[Mapping[str, Any], Result]:
@@ -569,7 +623,11 @@ def _batched_row(row: Fields) -> tuple[Mapping[str, Any], Result]:
     if total_s is None and None not in parts:
         total_s = sum(filter(None, parts)) or None
     total_s = None if is_sweep else total_s
-    mode: dict[str, Scalar] = {name: str(value) for name in MODE if (value := row.any(name)) is not None}
+    settings = row.other_settings(NO_SETTING, STANDARD)
+    mode: dict[str, Scalar] = {name: str(one) for name, one in settings.items() if not isinstance(one, float)}
+    if mode.get("n_threads_batch") == str(row.peek("n_threads")):
+        del mode["n_threads_batch"]
+    at_once = 1 if mode.get("is_tg_separate") else batch  # sequences that get a token in a step
     setup = {"model_id": row.text("model") or UNNAMED, "runtime_mode": mode, "num_threads": row.count("n_threads")}
     result = foreign_result(
         Point(
@@ -581,7 +639,7 @@ def _batched_row(row: Fields) -> tuple[Mapping[str, Any], Result]:
         samples=[block(0, (total_s * MS_PER_S,))] if total_s else [],
         metrics={
             "time_to_first_token_ms": first_s * MS_PER_S if first_s and prompt else None,
-            "time_per_output_token_ms": others_s * MS_PER_S / new if others_s and new else None,
+            "time_per_output_token_ms": others_s * MS_PER_S * at_once / (batch * new) if others_s and new else None,
             "prefill_tokens_per_sec": row.number("speed_pp", low=0) if prompt else None,
             "decode_tokens_per_sec": row.number("speed_tg", low=0) if new else None,
             "total_tokens_per_sec": row.number("speed", low=0),

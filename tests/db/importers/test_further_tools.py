@@ -350,6 +350,44 @@ def test_a_second_table_of_a_model_is_another_run(tmp_path):
     assert first.run_id != second.run_id
 
 
+BATCHED_TABLE = """$ ./build/bin/llama-batched-bench -m models/llama-7b-q8_0.gguf -c 2048 -npp 128 -ntg 128 --seed 3 {}
+llama_batched_bench: n_kv_max = 2048, n_batch = 2048, is_tg_separate = {}, n_threads = 8, n_threads_batch = {}
+
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|   128 |    128 |    4 |   1024 |    0.200 |  2188.03 |    5.120 |   146.13 |    5.320 |   273.94 |
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "separate", "threads", "mode", "each_ms"),
+    [
+        ("-b 64 -ctk f16 -sm layer", 0, 8, {}, 40.0),
+        ("-tgs", 1, 8, {"is_tg_separate": "1"}, 10.0),
+        ("", 0, 2, {"n_threads_batch": "2"}, 40.0),
+        ("-ctk q8_0 --cache-type-v q4_0", 0, 8, {"type_k": "q8_0", "type_v": "q4_0"}, 40.0),
+        ("-ot exps=CPU --no-repack", 0, 8, {"tensor_buft_overrides": "exps=CPU", "no_repack": "1"}, 40.0),
+        ("-fmoe -mla 3 -ncmoe 10", 0, 8, {"fmoe": "1", "mla": "3", "n_cpu_moe": "10"}, 40.0),
+    ],
+)
+def test_the_command_above_a_batched_table_tells_runs_apart(tmp_path, flags, separate, threads, mode, each_ms):
+    (tmp_path / "table.md").write_text(BATCHED_TABLE.format(flags, separate, threads))
+    (run,) = runs(tmp_path / "table.md")
+    assert (run.cell.workload.model_id, run.cell.num_threads) == ("llama-7b-q8_0", 8)
+    assert run.cell.runtime_mode == {"n_batch": "2048", **mode}
+    assert run.results[0].metrics["time_per_output_token_ms"] == each_ms
+
+
+def test_the_lines_of_a_batched_table_have_its_settings(tmp_path):
+    """Also one that is not known, but no result of another kind."""
+    lines = (IMPORTS / "llama_batched_bench/lines.jsonl").read_text().splitlines()
+    more = {"is_tg_separate": 0, "kv_unified": 1, "speed_of_sound": 343.5}
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(json.loads(line) | more)}\n" for line in lines))
+    (plain,), (run,) = all_of("llama_batched_bench/lines.jsonl"), runs(tmp_path / "a.jsonl")
+    assert run.cell.runtime_mode == {**plain.cell.runtime_mode, "kv_unified": "1"}
+    assert "n_threads_batch" not in run.cell.runtime_mode  # it is that of n_threads
+
+
 def test_scores_are_metrics_of_their_model_beside_its_speed():
     (run,) = all_of("lm_evaluation_harness/results_2026-03-01T12-00-00.json")
     (result,) = run.results
