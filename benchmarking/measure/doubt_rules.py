@@ -72,6 +72,9 @@ DRIFT = 0.03
 DRIFT_Z = 3.3
 """Above it the thirds differ by more than chance. It is the normal quantile of 0.1 %, as the correlation is estimated
 too."""
+HEATING_S = 30.0
+"""Time in which an accelerator heats up, of which a short pass shows the beginning: a change that would exceed `DRIFT`
+in it is told, though the pass itself is not disturbed."""
 COARSE_CLOCK = 0.01
 """Clock step over median. The median can be off by half a step."""
 FEW_SAMPLES = 20
@@ -112,7 +115,7 @@ BY_MAJORITY: frozenset[Severity] = frozenset({"noisy", "throttled"})
 Doubts = tuple[Doubt, ...]
 
 
-def about_samples(values_ms: Sequence[float], in_flight: int = 1) -> Doubts:
+def about_samples(values_ms: Sequence[float], in_flight: int = 1, *, is_accelerator: bool = False) -> Doubts:
     """Doubts about one launch's wall times, given in measured order. Thresholds allow for chance. With requests in
     flight, the throughput does not follow from the median latency anyway."""
     statistics = describe(values_ms)
@@ -134,9 +137,16 @@ def about_samples(values_ms: Sequence[float], in_flight: int = 1) -> Doubts:
     if outliers and binomial_tail(severe, n, SEVERE_OUTLIERS) >= LEVEL:
         outliers = None
     slow = of_slow_calls(slow_calls(values_ms), n) if in_flight == 1 else None
-    change, drifts = drift(values_ms), None
-    if change is not None and abs(change.relative_change) > DRIFT and abs(change.z) > DRIFT_Z:
-        drifts = doubt("drift", relative_change=change.relative_change, threshold=DRIFT, z=change.z)
+    change, drifts = drift(values_ms, finds_trends=is_accelerator), None
+    if change is not None and abs(change.z) > DRIFT_Z:
+        drifted = doubt("drift", relative_change=change.relative_change, threshold=DRIFT, z=change.z)
+        apart_s = 2 / 3 * sum(values_ms) / MS_PER_S / in_flight  # the middles of the first and the last third
+        in_time = change.relative_change * HEATING_S / apart_s
+        if abs(change.relative_change) > DRIFT:
+            drifts = drifted
+        elif is_accelerator and abs(in_time) > DRIFT:
+            evidence = {**drifted.evidence, "apart_s": apart_s, "change_in_half_a_minute": in_time}
+            drifts = replace(drifted, severity="info", evidence=evidence)
     step_ms = clock_step(values_ms)
     step = step_ms / middle if step_ms and middle > 0 else None
     coarse = _above("coarse_clock", COARSE_CLOCK, clock_step_over_median=step)

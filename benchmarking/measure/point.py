@@ -267,9 +267,12 @@ def _latency_passes(context: MeasureContext, warm: WarmUp) -> list[LatencyPass]:
 
 
 def _doubts(context: MeasureContext, latency: LatencyPass) -> tuple[Doubt, ...]:
+    is_accelerator = context.handle.is_accelerator
     return (
-        *doubt_rules.about_window(latency.window, is_accelerator=context.handle.is_accelerator),
-        *doubt_rules.about_samples(latency.watch.calls_ms, context.operation.requests_in_flight),
+        *doubt_rules.about_window(latency.window, is_accelerator=is_accelerator),
+        *doubt_rules.about_samples(
+            latency.watch.calls_ms, context.operation.requests_in_flight, is_accelerator=is_accelerator
+        ),
         *doubt_rules.about_stop(
             latency.stop_reason, latency.relative_half_width, context.settings.target_relative_half_width
         ),

@@ -486,7 +486,8 @@ PLATEAU_SHRINKAGE = 0.9
 higher limit would hardly ever stop, a lower one would stop on noise in the estimate."""
 SETTLED_CHANGE = 0.01
 SETTLED_Z = 2.0
-"""An accelerator is still heating up if its last third differs from the first by more than both."""
+"""An accelerator is still heating up if its last third differs from the first by more than both. Heat that builds up
+over longer than the pass changes less: the doubt `drift` tells of it."""
 
 
 class StoppingRule:
@@ -494,7 +495,7 @@ class StoppingRule:
     interval happens to be narrow would make it cover far less than 95 %.
 
     Accelerators heat up for many seconds and then lower their clocks. They are kept busy for a longer minimum time,
-    whatever the number of samples, and until their calls no longer become slower or faster.
+    whatever the number of samples, and until their calls no longer become slower or faster by 1 % within the pass.
     """
 
     def __init__(self, settings: Settings, *, is_accelerator: bool = False) -> None:

@@ -173,6 +173,11 @@ class LatencyPass:
     values_ms: Sequence[float]
     reason: str = "target"
     half_width: float | None = None
+    is_accelerator: bool = False
+
+    @property
+    def doubts(self) -> doubt_rules.Doubts:
+        return doubt_rules.about_samples(self.values_ms, is_accelerator=self.is_accelerator)
 
 
 def timed(
@@ -189,7 +194,8 @@ def timed(
         wanted = rule.next_count(count)
         count = min(wanted, max(MIN_CALLS, int(np.searchsorted(spent_s, rule.limit_s)) + 1), MAX_CALLS)
         reason = rule.look(stream[:count], float(spent_s[count - 1]))
-    return LatencyPass(values_ms=stream[:count], reason=reason, half_width=rule.relative_half_width)
+    values_ms, width = stream[:count], rule.relative_half_width
+    return LatencyPass(values_ms=values_ms, reason=reason, half_width=width, is_accelerator=is_accelerator)
 
 
 def result_of(launches: Sequence[LatencyPass], settings: Settings) -> Result:
@@ -202,9 +208,37 @@ def _measurement(launch: int, one: LatencyPass, target: float) -> Measurement:
     samples = Samples(
         launch=launch, phase="measure", metric=LATENCY_WALL, unit="ms", started_at=AT, values=tuple(one.values_ms)
     )
-    found = (*doubt_rules.about_samples(one.values_ms), *doubt_rules.about_stop(one.reason, one.half_width, target))
+    found = (*one.doubts, *doubt_rules.about_stop(one.reason, one.half_width, target))
     return Measurement(
         point=POINT, launch=launch, status="ok", started_at=AT, finished_at=AT, samples=(samples,), doubts=found
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heating:
+    """What passes of an accelerator give that heats up: calls of 20 ms, after a second of warm-up."""
+
+    measured_s: float
+    """Median of the passes."""
+    off: float
+    """Median of their latencies, over the settled level, minus 1."""
+    doubts: Counter[str]
+    """Passes by kind and severity of their doubts."""
+
+
+def of_heating(
+    cv: float, rise: float, time_constant_s: float, settings: Settings, *, replays: int, seed: int
+) -> Heating:
+    """Passes of calls that become slower by a share in the end, exponentially."""
+    import numpy as np
+
+    rng, call_ms = np.random.default_rng(seed), 20.0
+    calls = heating(correlated(cv, 0.3), rise, time_constant_s / call_ms * 1e3, warm_calls=50)
+    passes = [timed(calls, settings, rng, call_ms, is_accelerator=True) for _ in range(replays)]
+    return Heating(
+        measured_s=float(np.median([sum(one.values_ms) for one in passes])) / 1e3,
+        off=float(np.median([np.median(one.values_ms) for one in passes])) / call_ms / (1 + rise) - 1,
+        doubts=Counter(f"{found.kind} ({found.severity})" for one in passes for found in one.doubts),
     )
 
 

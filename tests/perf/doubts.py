@@ -18,7 +18,7 @@ if __package__ in (None, ""):
     sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 from benchmarking.core.tables import Table, table_text
-from benchmarking.measure.context import PROFILES, Settings
+from benchmarking.measure.context import PROFILES, ProfileName, Settings
 from tests.helpers.measurement_replay import (
     DISTURBANCES,
     TWO_SPEEDS,
@@ -27,6 +27,7 @@ from tests.helpers.measurement_replay import (
     count_marks_of_passes,
     healthy,
     independent,
+    of_heating,
     read_by,
 )
 
@@ -99,6 +100,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             for call_ms in CALLS_MS
         ],
     )
+    print(
+        "\nan accelerator that heats up: time measured, distance from the settled level, share of passes with a doubt"
+    )
+    _show(
+        ("calls", "in the end", "profile", "measured", "off", "doubts"),
+        [
+            _of_heating(cv, rise, time_s, profile, results // 5)
+            for rise, time_s in ((0.0, 1.0), (0.08, 15.0), (0.08, 40.0))
+            for cv in (0.001, 0.01)
+            for profile in PROFILES
+        ],
+    )
     print("\ndisturbances: share of launches with a doubt")
     _show(
         ("disturbance", "samples", "doubts"),
@@ -109,6 +122,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         ],
     )
     return 0
+
+
+def _of_heating(cv: float, rise: float, time_s: float, profile: ProfileName, replays: int) -> tuple[str, ...]:
+    found = of_heating(cv, rise, time_s, PROFILES[profile], replays=replays, seed=6)
+    end = f"+{rise:.0%} (time constant {time_s:g} s)" if rise else "+0%"
+    return f"{cv:.1%}", end, profile, f"{found.measured_s:.1f} s", f"{found.off:+.1%}", _shares(found.doubts, replays)
 
 
 def _of(calls: Calls, count: int, replays: int) -> str:

@@ -7,7 +7,8 @@ from benchmarking.core.doubts import validity
 from benchmarking.core.records import Device, Doubt, Readings
 from benchmarking.core.sample_statistics import describe
 from benchmarking.measure import doubt_rules
-from tests.helpers.measurement_replay import TWO_SPEEDS, count_doubts, independent, read_by
+from benchmarking.measure.context import PROFILES
+from tests.helpers.measurement_replay import TWO_SPEEDS, count_doubts, independent, of_heating, read_by
 
 SMALL = 1e-9
 
@@ -146,6 +147,21 @@ def test_drift_beyond_chance_raises_a_doubt_in_either_direction(sign):
     assert "drift" not in [kind for kind, _ in kinds(samples(drifting(0.025, 90)))]
     assert "drift" not in [kind for kind, _ in kinds(samples(drifting(0.06, 12)))]
     assert "drift" not in [kind for kind, _ in kinds(samples(drifting(0.06, 90, noise=0.5)))]
+
+
+def test_an_accelerator_that_heats_up_beyond_a_short_pass_has_drift_as_information():
+    """+8 % with a time constant of 15 s: in 3.4 s the calls become 0.8 % slower, which is 14 % in half a minute."""
+    warms, settled = (of_heating(0.002, rise, 15.0, PROFILES["quick"], replays=20, seed=7) for rise in (0.08, 0.0))
+    assert warms.off == pytest.approx(-0.062, abs=0.002)
+    assert (warms.doubts["drift (info)"], warms.doubts["drift (noisy)"]) == (20, 0)
+    assert settled.doubts["drift (info)"] <= 1
+    rising = [20.0 + 0.0005 * i + 0.01 * (7 * i % 13) for i in range(170)]
+    assert kinds(doubt_rules.about_samples(rising)) == []
+    (found,) = doubt_rules.about_samples(rising, is_accelerator=True)
+    assert (found.kind, found.severity) == ("drift", "info")
+    assert found.evidence["apart_s"] == pytest.approx(2 / 3 * sum(rising) / 1000)
+    per_s = found.evidence["relative_change"] / found.evidence["apart_s"]
+    assert found.evidence["change_in_half_a_minute"] == pytest.approx(30 * per_s)
 
 
 @pytest.mark.parametrize(("step_ms", "expected"), [(0.1, ["coarse_clock"]), (0.01, [])])
