@@ -54,6 +54,7 @@ GRAPHS = ("graph_count", "graph_break_count", "recompile_count")
 """Numbers of a compiled call, reported by its operation."""
 ON_DEVICE = ("kernel_launches", "device_busy_ms", "device_idle_ms", "largest_gap_ms")
 """Numbers of a call with kernels on an accelerator."""
+PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_addmm_activation")
 UNSEEN = f"{NOT_SUPPORTED}: torch's profiler does not see this device's kernels"
 
 
@@ -106,7 +107,9 @@ class TorchProfiler(CallProfiler):
         calls = self._calls
         host_ms = ns_to_ms(sum(call.duration_ns for call in calls) / len(calls))
         on_device = any(call.kernels for call in calls)
+        means = trace.mean_totals([call.operators for call in calls])
         work, counts = self._count_work()
+        work = by_run_operator(work, means)
         # What the operation reports about compilation, which happened before the profile.
         reported = self._operation.verified() if self._operation.is_compiled else {}
         prefixes = ("graph", "recompile", COMPILE_S)
@@ -122,7 +125,6 @@ class TorchProfiler(CallProfiler):
             missing |= dict.fromkeys((*ON_DEVICE, KERNEL_TIME), UNSEEN)
         if "graph_count" not in metrics:
             missing |= dict.fromkeys(GRAPHS, f"{NOT_APPLICABLE}: nothing is compiled")
-        means = trace.mean_totals([call.operators for call in self._calls])
         times = [
             OperatorTime(
                 module=module,
@@ -248,6 +250,21 @@ class TorchProfiler(CallProfiler):
         if has_failed(readings):
             work.clear()
         return work, readings
+
+
+def by_run_operator(
+    work: Mapping[tuple[str, str], Counter[str]], means: Mapping[tuple[str, str], Mapping[str, float]]
+) -> dict[tuple[str, str], Counter[str]]:
+    """Counts by module and operator, with products under the operator that ran: torch may choose another one for the
+    same product in the counted call (`bmm` for `mm`). Of several, it is the module's longest."""
+    found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for (module, name), item in work.items():
+        alike = [(module, other) for other in PRODUCTS if (module, other) in means]
+        if (module, name) in means or name not in PRODUCTS or not alike:
+            found[module, name].update(item)
+        else:
+            found[max(alike, key=lambda key: means[key]["exclusive_ms"])].update(item)
+    return found
 
 
 def root_name(model: Any) -> str:

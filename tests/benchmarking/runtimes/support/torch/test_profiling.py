@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
@@ -21,6 +21,7 @@ from benchmarking.core.profiles import TRACE_FILE, Profile
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Point
 from benchmarking.core.sample_statistics import describe
+from benchmarking.runtimes.support.torch.torch_profiling import by_run_operator
 from benchmarking.sweep.run.profile_launch import profile_point, with_bounds
 from benchmarking.sweep.show.profile_report import advice, profile_text
 from benchmarking.workloads.support.resolve import resolve
@@ -197,6 +198,19 @@ def test_flops_and_bytes_are_counted_by_module_and_determine_an_operators_limit(
     assert by_place["layers.0.network.act", "aten::gelu"].flops is None
     assert by_place["layers.0.network.act", "aten::gelu"].bound == "memory"
     assert breakdown.metrics["flops"] == sum(one.flops or 0 for one in breakdown.modules)
+
+
+def test_a_product_counted_under_another_name_is_that_of_the_operator_that_ran():
+    work = {
+        ("head", "aten::mm"): Counter(flops=30, bytes_accessed=3),
+        ("head", "aten::bmm"): Counter(flops=10, bytes_accessed=1),
+        ("head", "aten::add"): Counter(flops=0, bytes_accessed=5),
+        ("query", "aten::addmm"): Counter(flops=7, bytes_accessed=2),
+    }
+    means = {("head", "aten::mm"): {"exclusive_ms": 2.0}, ("head", "aten::addmm"): {"exclusive_ms": 1.0}}
+    found = by_run_operator(work, means)
+    assert found.pop(("head", "aten::mm")) == {"flops": 40, "bytes_accessed": 4}
+    assert found == {key: work[key] for key in (("head", "aten::add"), ("query", "aten::addmm"))}
 
 
 def test_a_call_that_fails_while_counted_has_no_partial_counts_but_the_reason(tmp_path):
