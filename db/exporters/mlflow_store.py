@@ -80,7 +80,7 @@ class MlflowExporter:
             uri = f"sqlite:///{(request.output / STORE).absolute().as_posix()}"
         try:
             client = mlflow.MlflowClient(tracking_uri=uri)
-        except mlflow.exceptions.MlflowException as error:
+        except (mlflow.exceptions.MlflowException, ImportError) as error:  # it imports what a store needs
             raise StorageError(f"MLflow cannot open {uri or os.environ[URI]}: {first_line(error)}") from error
         store = Store(
             mlflow=mlflow,

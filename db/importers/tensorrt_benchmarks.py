@@ -294,6 +294,12 @@ def _given(command: str) -> dict[str, str]:
     return {flag: value.strip("\"'") for flag, _, value in words}
 
 
+def _version(digits: str) -> str:
+    """8601 as 8.6.1, and 100300 as 10.3.0: since version 10 the first two parts have two digits each."""
+    major, rest = divmod(int(digits), 1000 if len(digits) == 4 else 10_000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
 def _model_name(path: str) -> str:
     folder, name = ["", *re.split(r"[/\\]", path)][-2:]
     name = name.rpartition(".")[0] or name
@@ -351,7 +357,7 @@ def _of_log(file: ForeignFile, part: str, above: str, index: int) -> ForeignRun:
         device_selector=None if core is None else f"dla:{core}",
         device_name=found["device"],
         device_memory_bytes=int(memory) * BYTES_PER_MIB if memory else None,
-        tool_version=found["version"] or (command[1] if command else None),
+        tool_version=found["version"] or (_version(command[1]) if command and command[1] else None),
         versions={"tensorrt": found["version"]},
         command=words_of((logged or (typed if len(typed) == 1 else [""]))[0]),
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import StorageError, UsageError
 from db.exporters.mlflow_store import LONGEST, metrics_of, params_of
 
 
@@ -22,6 +23,18 @@ def test_mlflow_requires_an_output_or_a_tracking_uri(export, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(UsageError, match=r"give a folder with --output, or a server in \$MLFLOW_TRACKING_URI"):
         export("mlflow")
+
+
+def test_a_package_that_mlflow_cannot_use_is_one_line(export, tmp_path, monkeypatch):
+    def broken(tracking_uri):
+        raise ImportError("cannot import name 'Queue' from 'sqlalchemy.pool'")
+
+    errors = SimpleNamespace(MlflowException=RuntimeError)
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=broken, exceptions=errors))
+    for name in ("sqlalchemy", "alembic"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    with pytest.raises(StorageError, match=r"MLflow cannot open sqlite:.*: cannot import name 'Queue'"):
+        export("mlflow", tmp_path / "store")
 
 
 def test_parameters_are_short_texts_without_unknown_values(make_run):

@@ -220,6 +220,7 @@ def test_a_log_without_options_has_the_precisions_of_its_command(tmp_path):
     )
     run, *_ = TRTEXEC.runs(read_file(tmp_path / "log.txt"))
     assert run.cell.runtime_mode == {"precisions": "FP32+FP16+INT8", "streams": "2"}
+    assert run.provenance.tool_version == "trtexec 8.6.1"
 
 
 SUMMARY = """\
