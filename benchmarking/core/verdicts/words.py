@@ -18,7 +18,7 @@ makes it a gate of CI:
 
 A point whose interval includes "no change" passes `slower` even if it is too wide for "equivalent", and so does one
 that changed by less than 2 % or for the better: as with `benchhouse check`, nothing speaks for a regression. What is
-printed says how large a change would have been found.
+printed says how large a change would have been found, and how many points are worse by less.
 """
 
 from __future__ import annotations
@@ -225,8 +225,16 @@ def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Con
         return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: every point has a verdict")
     also = f", also at {len(unjudged)} {points} without a verdict{limit}" if unjudged else ""
     strict = f" ({FLAG} slower,not-judged does not pass that)" if unjudged else ""
-    passed = f"{words}: passed: nothing speaks for a change for the worse{also}{strict}"
-    return Outcome(exit_code=EXIT_OK, text=passed)
+    passing = (one for one in judgements if one.verdict in ("equivalent", "not judged") and not _includes_none(one))
+    less = sum(one.change is not None and metric.is_worse(one.change) for one in passing)
+    small = f"; worse by less, by the 95 % interval: {less} {points}" if less else ""
+    passed = f"{words}: passed: nothing speaks for a change for the worse of {MIN_CHANGE:.0%} or more"
+    return Outcome(exit_code=EXIT_OK, text=f"{passed}{also}{strict}{small}")
+
+
+def _includes_none(judgement: Judgement) -> bool:
+    """Whether the interval includes no change; a point without one shows none."""
+    return judgement.low is None or judgement.high is None or judgement.low <= 0 <= judgement.high
 
 
 def _may_be_worse(judgement: Judgement, metric: Metric) -> bool:
@@ -235,5 +243,4 @@ def _may_be_worse(judgement: Judgement, metric: Metric) -> bool:
         return True
     if judgement.low is None or judgement.high is None or judgement.change is None:
         return True
-    includes_none = judgement.low <= 0 <= judgement.high
-    return not includes_none and abs(judgement.change) >= MIN_CHANGE and metric.is_worse(judgement.change)
+    return not _includes_none(judgement) and abs(judgement.change) >= MIN_CHANGE and metric.is_worse(judgement.change)

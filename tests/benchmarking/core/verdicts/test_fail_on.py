@@ -43,13 +43,22 @@ def test_slower_fails_and_what_is_not_known_does_not_pass(judgements, metric, as
 def test_a_pass_with_a_wide_interval_says_what_it_could_not_have_found():
     text = outcome([EQUIVALENT, WIDE], LATENCY, ("slower",)).text
     assert text.endswith(
-        "nothing speaks for a change for the worse, also at 1 of 2 points without a verdict; "
+        "nothing speaks for a change for the worse of 2% or more, also at 1 of 2 points without a verdict; "
         "changes below 8.0% may have been missed there (--fail-on slower,not-judged does not pass that)"
     )
     two = outcome([replace(WIDE, detectable=0.03), WIDE], LATENCY, ("slower",)).text
     assert "no change" not in two, "at the first point, one of 5 % would have been found"
     assert "changes below 8.0% may have been missed there" in two
-    assert outcome([EQUIVALENT], LATENCY, ("slower",)).text.endswith("for the worse")
+    assert outcome([EQUIVALENT], LATENCY, ("slower",)).text.endswith("for the worse of 2% or more")
+
+
+def test_a_pass_says_how_many_points_are_worse_by_less_than_counts():
+    """A share of hits from 99.90 to 98.15 %, which has 19 times as many misses, passed without a word."""
+    less = Judgement(verdict="equivalent", change=-0.0175, low=-0.018, high=-0.017, detectable=0.02)
+    assert outcome([less, EQUIVALENT], THROUGHPUT, ("slower",)).text.endswith(
+        "for the worse of 2% or more; worse by less, by the 95 % interval: 1 of 2 points"
+    )
+    assert outcome([less, EQUIVALENT], LATENCY, ("slower",)).text.endswith("of 2% or more"), "for the better"
 
 
 def test_a_gate_that_could_not_have_found_half_as_much_again_says_so():
