@@ -295,7 +295,7 @@ def measure_and_compare(
     """
     name = uuid7()
     runs: dict[Letter, list[str]] = {letter: [] for letter in LETTERS}
-    code, rounds, started = EXIT_OK, 0, monotonic()
+    code, rounds, started, is_measured, compared = EXIT_OK, 0, monotonic(), False, output
     format_flags = ["--json"] if output.json else ["--markdown"] if output.markdown else []
     with ExitStack() as stack:  # the working folder of the sides is in the output folder, if there is one
         if output.output_dir is not None:
@@ -313,7 +313,7 @@ def measure_and_compare(
         limit = "" if budget_s is None or len(looks) == 1 else f" and --budget {budget_s:g} leaves time"
         say(f"{looks[0]} rounds of one launch of A and one of B{more}{limit}; the first shows how long they take")
         for count in looks:
-            if rounds and not needs_more_rounds(_compare(runs, db_path, output, "--json").document):
+            if rounds and not needs_more_rounds(_compare(runs, db_path, compared, "--json").document):
                 break
             if rounds and budget_s is not None and (monotonic() - started) / rounds * count > budget_s:
                 note(f"{count - rounds} more rounds would exceed --budget {budget_s:g}: stopping after {rounds}")
@@ -330,11 +330,15 @@ def measure_and_compare(
             for letter in LETTERS:
                 for path in _collect_run_files(part, letter, output):
                     ingest(path)
-                    runs[letter].append(_run_id(path))
+                    run_id, has_values = _stored(path)
+                    runs[letter].append(run_id)
+                    is_measured = is_measured or has_values
             rounds = count
+            # Where all failed, that is what there is to say, not that no result has the metric.
+            compared = output if is_measured else replace(output, metric=None)
         if (file := None if output.junit is None else folder / "junit.xml") is not None:
             format_flags += ["--junit", str(file), *(["--failed"] if code == EXIT_FAILED else [])]
-        last = _compare(runs, db_path, output, *_fail_on_flags(output.fail_on), *format_flags)
+        last = _compare(runs, db_path, compared, *_fail_on_flags(output.fail_on), *format_flags)
         junit = None if file is None else file.read_text(encoding="utf-8")
         return ABResult(exit_code=code, name=name, run_ids=runs, rounds=rounds, comparison=last, junit=junit)
 
@@ -393,9 +397,11 @@ def _keep_after_error(folder: Path, name: str | None = None) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def _run_id(path: Path) -> str:
+def _stored(path: Path) -> tuple[str, bool]:
+    """The id of the run in a file, and whether any of its points was measured."""
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["run_id"])
+        run = json.loads(path.read_text(encoding="utf-8"))
+        return str(run["run_id"]), any(result["metrics"] for result in run["results"])
     except (OSError, ValueError, KeyError) as error:
         raise StorageError(f"{path}: not a run file: {error}") from error
 

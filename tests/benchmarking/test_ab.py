@@ -272,18 +272,21 @@ def test_rounds_are_planned_to_grow():
     assert ab.planned_looks(1, 3) == (1, 2, 3)
 
 
-def looked_at(monkeypatch, verdicts):
-    """Fakes measuring and judging; returns the measured rounds if each look has the next verdict."""
+def looked_at(monkeypatch, verdicts, metrics=(("latency_median_ms", 1.0),), code=0, asked=None):
+    """Fakes measuring and judging; returns the measured rounds if each look has the next verdict. `asked` gets the
+    flags of each comparison."""
     measured, left = [], iter(verdicts)
 
     def measure(arms, rounds, folder, further, say, seed):
         measured.append((rounds.start, rounds.stop))
         for letter in "ab":
             (folder / letter).mkdir(parents=True)
-            script(folder / letter, "run", run_id=f"{letter}{rounds.start}")
-        return 0
+            script(folder / letter, "run", run_id=f"{letter}{rounds.start}", results=[{"metrics": dict(metrics)}])
+        return code
 
     def compared(before, after, db_path, *flags):
+        if asked is not None:
+            asked.append(flags)
         judgement = {"scope": "in turns", "is_decided": next(left)} if "--json" in flags else {}
         return ab.StoredComparison(text=json.dumps({"findings": [{"judgement": judgement}]}), exit_code=0)
 
@@ -333,6 +336,17 @@ def test_an_interrupted_turn_leaves_the_word_to_the_command_that_was_typed(monke
     monkeypatch.setattr("benchmarking.sweep.run.supervisor.sweep_one_launch", stopped)
     assert run_hardware_benchmark.main([*FLAGS.split(), "--turn", str(tmp_path / "a"), "--quiet"]) == 143
     assert "interrupted" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("metrics", "code", "is_asked"), [((), 1, False), ((("hit_rate", 0.9),), 0, True)])
+def test_where_every_launch_failed_that_is_said_rather_than_that_no_result_has_the_metric(
+    metrics, code, is_asked, monkeypatch
+):
+    asked, sides = [], ["batch_benchmark --benches benches"] * 2
+    monkeypatch.setattr(ab, "check_commands", lambda arms: None)
+    looked_at(monkeypatch, [True], metrics, code, asked)
+    assert ab.main([*sides, "--quiet", "--metric", "hit_rate", "--no-save"]) == code
+    assert [("--metric" in flags) for flags in asked] == [is_asked] * 2
 
 
 def test_rounds_end_with_the_budget(monkeypatch, capsys):

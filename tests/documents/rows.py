@@ -335,7 +335,7 @@ ROWS = (
         SYSTEMS,
         "`BenchmarkMetrics`",
         ONE,
-        "a benchmark returns CustomMetric(name, value, unit, better)",
+        "a benchmark returns CustomMetric(name=..., value=..., unit=..., better=...)",
         "name benchmarking:CustomMetric",
     ),
     Row(
