@@ -98,6 +98,9 @@ LOG_UNREADABLE = "Failure while replaying WAL"
 """Sign of an error for a log that cannot be applied."""
 LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
 """The driver's errors for a file that is open elsewhere: the first on POSIX systems, the others on Windows."""
+FULL = re.compile("No space left on device|Disk quota exceeded|There is not enough space on the disk")
+UNWRITABLE = re.compile(r"(?:Cannot open|Could not write) file .*: (Read-only file system|Permission denied)")
+"""The system's reasons, which DuckDB words as those of a transaction that failed or even succeeded."""
 TRANSIENT = (
     *("Transaction conflict", "Failed to commit DuckLake transaction", "Unable to connect to Postgres"),
     *("server closed the connection", "terminating connection", "the database system is ", "connection to server"),
@@ -635,6 +638,11 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     if "Out of Memory Error" in text or "std::bad_alloc" in text:
         problem = first_paragraph(parse_message(text).message).removeprefix("Out of Memory Error: ")
         return StorageError(f"{path}: not enough memory ({problem}): narrow the selection, or allow more memory")
+    if full := FULL.search(text):
+        return StorageError(f"{path}: {full[0]}: free some there, or choose another path, and run the command again")
+    if unwritable := UNWRITABLE.search(text):
+        reason = unwritable[1]
+        return UnwritableError(f"{path} cannot be opened: {reason}: choose another path, or use a copy of the file")
     if any(sign in text for sign in INVALIDATED):
         return InvalidatedError(f"{path}: DuckDB gave up: {first_paragraph(parse_message(text).message)}")
     if "connection to server" in text and (refused := REFUSED.search(text)):
@@ -654,9 +662,6 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         return FormatError(f"{path}: not a DuckDB database: choose another path")
     if "newer version of DuckDB" in text:
         return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
-    match = re.search(r"Cannot open file .*: (Read-only file system|Permission denied)", text)
-    if match is not None:
-        return UnwritableError(f"{path} cannot be opened: {match[1]}: choose another path, or use a copy of the file")
     return StorageError(f"{path}: {first_paragraph(parse_message(text).message)}")
 
 

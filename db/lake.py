@@ -277,12 +277,13 @@ class Lake:
                 left_s = deadline - now
                 if left_s <= 0:
                     attempts = f"tried {tries} times in {self.lock_timeout_s:g} s" if tries > 1 else "tried once"
+                    check = "check that the server is running, and " if self.place.is_postgres else ""
                     raise TransientError(
-                        f"{error}: {attempts}: check that the server is running, and run the command again (nothing is "
-                        "stored twice)"
+                        f"{error}: {attempts}: {check}run the command again (nothing is stored twice)"
                     ) from error
                 if now - began_s >= SILENT_S and not has_waited:
-                    note(f"{self.place.name} does not answer: trying for up to {left_s:.0f} s more (--lock-timeout)")
+                    problem = "does not answer" if self.place.is_postgres else "takes no change"
+                    note(f"{self.place.name} {problem}: trying for up to {left_s:.0f} s more (--lock-timeout)")
                     has_waited = True
             time.sleep(min(left_s, pause_s))
         raise AssertionError("unreachable: the pauses are endless")

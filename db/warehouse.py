@@ -600,6 +600,7 @@ def _create(path: Path) -> None:
     make_folder(path.parent)
     with temporary_sibling(path) as part:
         with (
+            errors_naming(str(path), str(part)),
             translate_errors(str(path)),
             connect(str(part), WRITER, read_only=False, lock_timeout_s=0.0, locked=False) as connection,
         ):

@@ -89,7 +89,8 @@ def main(argv: Sequence[str]) -> int:
             else:
                 report["merged"].append({"file": path, **dataclasses.asdict(merged)})
     for refused in report["refused"]:
-        note(f"{NAME}: refused {refused['reason']}")
+        of = "" if refused["reason"].startswith(refused["file"]) else f"{refused['file']}: "
+        note(f"{NAME}: refused {of}{refused['reason']}")
     if arguments.json:
         print_json(report)
     else:

@@ -11,6 +11,7 @@ from db.analysis.selection import Selection
 from db.connection import (
     DamagedError,
     InvalidatedError,
+    TransientError,
     confined,
     is_locked,
     missing_database,
@@ -91,6 +92,33 @@ def test_a_file_of_a_newer_duckdb_is_an_error_with_the_upgrade():
     error = storage_error(text, "a.duckdb")
     assert isinstance(error, FormatError)
     assert str(error) == "a.duckdb: written by a newer DuckDB: upgrade with pip install -U duckdb"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction. Failed to commit: "
+            'Could not write file "/m/b.ducklake.wal": No space left on device',
+            "a: No space left on device: free some there",
+        ),
+        (
+            "FATAL Error: Transaction COMMIT succeeded and is durable, but the autocheckpoint failed. Reopen the "
+            "database instance to recover. Failed to create checkpoint because of error: Could not write file "
+            '"/m/.b.duckdb.01.new/b.duckdb": Disk quota exceeded',
+            "a: Disk quota exceeded: free some there",
+        ),
+        (
+            "TransactionContext Error: Failed to commit DuckLake transaction. Cannot open file "
+            '"/m/main/x.parquet": Permission denied',
+            "a cannot be opened: Permission denied",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_said_at_once_and_in_its_words(text, said):
+    error = storage_error(text, "a")
+    assert not isinstance(error, TransientError)
+    assert str(error).startswith(said)
 
 
 def test_other_errors_keep_their_text_without_hints():

@@ -329,12 +329,12 @@ def test_a_persistent_error_lists_the_attempts():
     def fail():
         raise connections.storage_error("Unable to connect to Postgres", "bench")
 
-    for lock_timeout_s, said in ((0.0, "tried once"), (0.05, r"tried [2-9] times in 0\.05 s")):
-        of_lake = lake.Lake(place=LakePlace.parse("ducklake:a.ducklake"), lock_timeout_s=lock_timeout_s)
-        with pytest.raises(
-            StorageError, match=f"Unable to connect to Postgres: {said}: check that the server is running"
-        ):
-            of_lake.repeated(fail)
+    server = "check that the server is running, and "
+    for place, advice in (("ducklake:postgres:host=x", server), ("ducklake:a.ducklake", "")):
+        for lock_timeout_s, said in ((0.0, "tried once"), (0.05, r"tried [2-9] times in 0\.05 s")):
+            of_lake = lake.Lake(place=LakePlace.parse(place), lock_timeout_s=lock_timeout_s)
+            with pytest.raises(StorageError, match=f"Unable to connect to Postgres: {said}: {advice}run the command"):
+                of_lake.repeated(fail)
 
 
 @thorough
