@@ -1,6 +1,7 @@
 """Merges other warehouses into this one.
 
-What this one already has is skipped. A warehouse that contradicts it is refused.
+What this one already has is skipped. A warehouse that contradicts it is refused; a quality that both measured stays as
+it is here.
 """
 
 from __future__ import annotations
@@ -108,6 +109,12 @@ def main(argv: Sequence[str]) -> int:
                 results = _count(merged["samples_kept"], "result", "results")
                 parts.append(f"raw samples of {results} kept here instead of its quantiles")
             print(f"{merged['file']} {verb} {'; '.join(parts)}")
+            if kept := list(dict.fromkeys(one["subject"].rpartition(" ")[0] for one in merged["left_out"])):
+                note(
+                    f"{NAME}: {_count(len(kept), 'run', 'runs')} whose quality both measured, with other outcomes: "
+                    "kept as it is here (benchhouse quality RUN --again measures it anew): "
+                    f"{listed(kept, MAX_LISTED)}"
+                )
             if beside := merged["beside"]:
                 note(
                     f"{NAME}: {_count(len(beside), 'run', 'runs')} of imported files that are here under other labels, "

@@ -3,7 +3,7 @@ rebuilds a warehouse from its run files.
 
 A run is added with all of its results and raw samples, or not at all. Hardware and series are equal if their ids,
 which are hashes, are equal. Merging is commutative, associative and idempotent in content; where and when a run was
-stored (`source`, `ingested_at`) is kept from the warehouse that had it first.
+stored (`source`, `ingested_at`), and a quality that both measured, are kept from the warehouse that had them first.
 
 A rebuilt warehouse also has the readable rows that only the old file has. The old file is kept under another name; the
 new one replaces it in one step.
@@ -39,7 +39,7 @@ from db.conflicts import (
 from db.connection import FILE_FORMAT, LOG_ENDINGS, Connection, connect, copy_database, file_id, problem_of, quoted
 from db.file_copy import make_folder, publish, share_as, temporary_sibling
 from db.ingestion import RUN_TABLES, Loaded, load_files
-from db.upkeep.verify import CHECKS, damage, unread_log
+from db.upkeep.verify import ANNOTATION_TARGETS, CHECKS, REFERENCES, damage, unread_log
 from db.warehouse import OutdatedError, Warehouse
 
 BLOCKING_FAULTS = ("orphan", "duplicate")
@@ -62,7 +62,7 @@ class Merged:
     """The added runs of imported files that both have, under other ids: such as of a file whose labels were corrected
     on one side, or to which results were appended, whose measurement is then here twice."""
     left_out: tuple[Conflict, ...] = ()
-    """Conflicting rows, kept as they are here; only with `keep_own`."""
+    """Conflicting rows, kept as they are here: measures of quality, and with `keep_own` others too."""
 
 
 class ConflictError(FormatError):
@@ -83,8 +83,9 @@ def merge(
 ) -> Merged:
     """Add everything that the warehouse in the file `path` has and this one lacks. The file is never changed.
 
-    A file of an older version is upgraded in a copy. `dry_run` only counts. With `keep_own`, conflicting rows stay as
-    they are here and the rest is added. Otherwise raises ConflictError; also FormatError for a file that is not a
+    A file of an older version is upgraded in a copy. `dry_run` only counts. A quality that both measured stays as it is
+    here, since it may be measured again. With `keep_own`, other conflicting rows do too and the rest is added.
+    Otherwise raises ConflictError; also FormatError for a file that is not a
     warehouse or has dangling references, LockedError and StorageError. After an error nothing has been added.
     """
     if is_lake(path) and is_lake(warehouse.path):
@@ -106,8 +107,9 @@ def merge(
                 columns=all_column_types(connection),
                 conflicts=(*conflicts(connection, str, table_names(name)), *clashing),
             )
-            if other.conflicts and not keep_own:
-                raise ConflictError(path, other.conflicts)
+            refused = [one for one in other.conflicts if one.table != "quality_results"]
+            if refused and not keep_own:
+                raise ConflictError(path, refused)
             merged = other.counts(len(aliases))
             if not dry_run:
                 other.take(aliases)
@@ -191,7 +193,19 @@ NEW = {
     "profile_ops": f"profile_id IN ({NEW_PROFILES})",
     "profiles": f"profile_id IN ({NEW_PROFILES})",
 }
-"""Table -> condition of the other warehouse's rows that are new here."""
+"""Table -> condition of the other warehouse's rows that are new here; those of findings and notes also say that what
+they are about is here, or new: it may be among the conflicting rows, which are not taken."""
+
+
+def _is_known(column: str, table: str, key: str) -> str:
+    return f"{column} IN (SELECT {key} FROM {table} UNION ALL SELECT {key} FROM {{theirs}}.{table} WHERE {NEW[table]})"
+
+
+for _table, _, _column, _target, _key in REFERENCES:
+    if _table in ("change_points", "alerts"):
+        NEW[_table] += f" AND ({_column} IS NULL OR {_is_known(_column, _target, _key)})"
+for _kind, _target, _key in ANNOTATION_TARGETS:
+    NEW["annotations"] += f" AND (target_kind <> '{_kind}' OR {_is_known('target_id', _target, _key)})"
 
 NEW_RUNS = """
 CREATE OR REPLACE TEMP TABLE new_runs AS

@@ -1,5 +1,6 @@
 """Damaged files: what is broken is named in one line or finding, never with a traceback; what can be had comes back."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -262,6 +263,30 @@ def test_the_other_tables_of_a_damaged_file_are_copied(stored):
         one.table: True for one in rebuilt.compared
     }
     assert counts(stored) == [3, 3, 9, 1, 0]
+
+
+def test_findings_and_notes_about_a_result_that_its_file_has_no_more_are_left_out(stored, make_run):
+    run = make_run(batch_sizes=(1, 2), sequence_lengths=(32,))
+    Path("runs/3.json").write_text(dumps(dataclasses.replace(run, results=run.results[:1])))
+    with Warehouse.open(stored) as warehouse:
+        warehouse.ingest(run)
+        for place, result in enumerate(run.results):
+            about = f"FROM benchmark_results WHERE result_id = '{result.result_id}'"
+            for sql in (
+                f"INSERT INTO annotations SELECT 'r{place}', 'result', result_id, 'me', 'x', now()::TIMESTAMP {about}",
+                f"""INSERT INTO change_points BY NAME SELECT 'c{place}' AS change_point_id, series_id, 'x' AS metric,
+                    result_id, 'confirmed' AS state, 'd' AS detector, '1' AS detector_version, '{{}}' AS parameters,
+                    now()::TIMESTAMP AS detected_at {about}""",
+                f"""INSERT INTO alerts BY NAME SELECT 'a{place}' AS alert_id, series_id, 'x' AS metric, result_id,
+                    'c{place}' AS change_point_id, 'new' AS triage, 'd' AS detector, '1' AS detector_version,
+                    '{{}}' AS parameters, now()::TIMESTAMP AS created_at, now()::TIMESTAMP AS updated_at {about}""",
+                f"INSERT INTO annotations VALUES ('t{place}', 'alert', 'a{place}', 'me', 'x', now()::TIMESTAMP)",
+            ):
+                warehouse.query(sql)
+    rebuilt = rebuild(stored, run_files([Path("runs")]))
+    rows = {one.table: (one.rows_before, one.rows_after, one.is_equal) for one in rebuilt.compared}
+    assert (rows["annotations"], rows["change_points"], rows["alerts"]) == ((5, 3, False), (2, 1, False), (2, 1, False))
+    assert counts(stored)[3] == 3  # without faults
 
 
 def test_nothing_is_copied_of_a_missing_table(stored):

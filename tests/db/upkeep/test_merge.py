@@ -137,6 +137,21 @@ def test_measures_of_quality_that_are_missing_here_are_added_to_those_of_the_sam
         assert qualities(warehouse, [run.run_id])[run.run_id].values.keys() == there.values.keys()
 
 
+def test_a_quality_that_both_measured_stays_and_the_rest_is_added(make, make_run, capsys):
+    run, new = make_run(**ONE), make_run(**ONE, model_id="gpt2")
+    here, there = (Quality(inputs="i", values={"perplexity": QualityValue(value=one)}, how={}) for one in (9.0, 8.0))
+    ours = make("ours", run, change=lambda one: store_quality(one, {run.run_id: here}))
+    theirs = make("theirs", run, new, change=lambda one: store_quality(one, {run.run_id: there}))
+    for again in (False, True):
+        assert main([str(theirs), "--db-path", str(ours)]) == 0
+        out, err = capsys.readouterr()
+        assert ("added nothing new" if again else "added 1 run") in out
+        assert "1 run whose quality both measured, with other outcomes: kept as it is here" in err
+        assert err.rstrip().endswith(f": {run.run_id}")
+    with Warehouse.open(ours) as warehouse:
+        assert qualities(warehouse, [run.run_id]) == {run.run_id: here}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
