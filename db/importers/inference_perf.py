@@ -13,6 +13,7 @@ so that it can be exported unchanged.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from glob import escape
@@ -24,7 +25,7 @@ from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import FormatError
 from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import SERVER, Json, Result, Scalar
+from benchmarking.core.records import SERVER, Json, Result, Scalar, canonical_hash
 from db.importers.support.building import ForeignRun, Format, exported, is_amd
 from db.importers.support.files import ForeignFile, beside, called_like, stored
 from db.importers.support.measures import as_exported, in_ms, measured
@@ -131,6 +132,10 @@ REPORT_RATES = {
     "total_token_rate": ("total_tokens_per_sec", "tokens/s"),
 }
 PARALLELISM = ("tp", "dp", "ep", "pp")
+FURTHER_PARALLELISM = ("dp_local", "workers")
+"""Stated in each report of newer versions; 1 is none."""
+SINGLE_SENDER = {"parallelism": ("1",), "source": ("unknown",)}
+"""One process that sends, and prompts of which nothing is said."""
 OF_OUR_ENGINE = ("device", "precision", "weights", "runtime_mode")
 """Settings of the engine by which our own exports are recognized."""
 REPORT_DEFINITIONS = {
@@ -402,12 +407,19 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
     accelerator = _joined(entry.text("model") for entry in accelerators)
     count = sum(entry.integer("count") or 0 for entry in accelerators)
     kind = "cuda" if "nvidia" in accelerator.lower() else "rocm" if accelerator and is_amd(accelerator) else "unknown"
-    # The settings that distinguish series on one machine: parallelism and the configuration of the workload.
+    # The settings that distinguish series on one machine: parallelism, the configuration of each part of the stack, and
+    # that of the workload.
     mode: dict[str, Scalar] = {}
     for engine in engines:
         parallelism = engine.section("accelerator").section("parallelism")
         role = engine.text("role") or "replica"
         mode |= {f"{role}_{name}": value for name in PARALLELISM if (value := parallelism.integer(name)) is not None}
+        further = {name: parallelism.integer(name) or 1 for name in FURTHER_PARALLELISM}
+        mode |= {f"{role}_{name}": value for name, value in further.items() if value > 1}
+    if not is_own:
+        mode |= _of_stack(stack)
+        of_sender = settings.other_settings(set(settings) - SINGLE_SENDER.keys(), SINGLE_SENDER)
+        mode |= {f"load_{name}": value for name, value in of_sender.items()}
     if (workload := load.section("metadata").text("cfg_id")) is not None:
         mode["workload"] = workload
     tools = _joined(entry.text("tool") for entry in engines)
@@ -436,6 +448,23 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         versions={entry.text("tool") or "engine": entry.text("tool_version") for entry in engines},
         kept={"report": Fields(file, data).rest()},
     )
+
+
+def _of_stack(stack: Sequence[Fields]) -> dict[str, Scalar]:
+    """The configurations of the parts of a stack, by the role of an engine or the name of another part, and their
+    number of replicas if there are several: by the report's digest (cfg_id), or one of the arguments and settings."""
+    found: dict[str, set[str]] = {}
+    replicas: Counter[str] = Counter()
+    for part in stack:
+        kind, native = part.section("standardized"), part.section("native")
+        is_engine = kind.text("kind") == "inference_engine"
+        name = (kind.text("role") or "replica") if is_engine else kind.text("tool") or "part"
+        given = {word: stated for word in ("args", "config") if (stated := native.section(word).other_settings())}
+        digest = part.section("metadata").text("cfg_id") or (canonical_hash(given) if given else None)
+        found.setdefault(name, set()).update(filter(None, (digest,)))
+        replicas[name] += kind.integer("replicas") or 1
+    mode: dict[str, Scalar] = {f"{name}_config": ", ".join(sorted(own)) for name, own in found.items() if own}
+    return {**mode, **{f"{name}_replicas": count for name, count in replicas.items() if count > 1}}
 
 
 def _joined(words: Iterable[str | None]) -> str:

@@ -132,6 +132,47 @@ def test_a_processor_is_no_gpu_and_engines_that_are_not_known_are_apart(written)
     assert (first.runtime_mode["engine"], second.runtime_mode["engine"]) == ("onnxruntime", "eager")
 
 
+SCHEDULER = {
+    "metadata": {"cfg_id": "s1"},
+    "standardized": {"kind": "generic", "tool": "scheduler"},
+    "native": {"config": {"plugins": ["prefix"]}},
+}
+
+
+def of_engine(cfg_id="c1", parallelism=None, args=None, **fields):
+    accelerator = {**ENGINE["standardized"]["accelerator"], "parallelism": {"tp": 8, "pp": 1, **(parallelism or {})}}
+    standardized = {**ENGINE["standardized"], "accelerator": accelerator, **fields}
+    return {"metadata": {"cfg_id": cfg_id}, "standardized": standardized, "native": {"args": args or {}}}
+
+
+@pytest.mark.parametrize(
+    ("stack", "load", "setting"),
+    [
+        ([of_engine(replicas=4)], {}, {"decode_replicas": 4}),
+        ([ENGINE, ENGINE], {}, {"decode_replicas": 2}),
+        ([of_engine(cfg_id="c2")], {}, {"decode_config": "c2"}),
+        ([of_engine(parallelism={"workers": 2, "dp_local": 1})], {}, {"decode_workers": 2}),
+        ([ENGINE, SCHEDULER], {}, {"scheduler_config": "s1"}),
+        ([ENGINE], {"parallelism": 8, "source": "random"}, {"load_parallelism": 8, "load_source": "random"}),
+    ],
+)
+def test_the_parts_of_a_stack_and_their_number_tell_loads_apart(written, stack, load, setting):
+    plain = run_of(written(changed(scenario={"stack": [ENGINE]}))).cell.runtime_mode
+    run = run_of(written(changed(scenario={"stack": stack}, load=load)))
+    assert run.cell.runtime_mode == {**plain, **setting}
+    assert plain["decode_config"] == "c1"
+
+
+def test_the_arguments_of_a_part_without_a_digest_tell_loads_apart_but_for_those_of_one_run(written):
+    def config(args):
+        return run_of(written(changed(scenario={"stack": [of_engine(cfg_id=None, args=args)]}))).cell.runtime_mode
+
+    plain, other = config({"--max-num-seqs": "256", "--port": 1}), config({"--max-num-seqs": "1", "--port": 1})
+    assert plain["decode_config"] != other["decode_config"]
+    assert plain == config({"--max-num-seqs": "256", "--port": 2})
+    assert "decode_config" not in config({})
+
+
 @pytest.mark.parametrize("name", ["report.yaml", "report.json"])
 def test_a_report_is_exported_unchanged(written, exported, name):
     report = changed(version="0.2.1", load={"concurrency": math.inf}, scenario={"stack": [ENGINE]}, more={"kept": [1]})
