@@ -372,6 +372,8 @@ class Runtime(ABC):
     opens_for_points: bool = False
     """Whether a model is loaded for the points that it will run (with memory for the longest), so that other points
     need a session of their own."""
+    prefills_in_parts: bool = False
+    """Whether it may compute a prompt some tokens at a time, and has a cache of its own type (`kv_cache_type`)."""
     builds_only: bool = False
     """Whether it makes builds that it cannot run, so that it is refused unless only builds are requested."""
     prepares: bool = False

@@ -2,13 +2,14 @@
 
 weights      parameters x bytes per value at the precision; those of a quantized checkpoint as stored
 activations  the largest of these stages of a call, in values x bytes per value:
-             - the prompt's last layer: its cache + batch x tokens x (hidden + intermediate); with eager attention
+             - the prompt's last layer: its cache + batch x tokens x (hidden + intermediate), of one token in an engine,
+               which computes some at a time; with eager attention
                batch x (tokens x hidden + 2 x heads x tokens^2), the scores before and after softmax, if that is more
              - the last step: the whole cache + logits (batch x vocabulary); for fill-mask, logits of every token
              - a layer of the vision part: batch x patches x (hidden + intermediate)
              plus the inputs: batch x 3 x size^2 for images, or the latents of a diffusion model; batch x samples x
              (1 + channels / stride) for the first convolution over sound
-cache        2 x layers x batch x key-value heads x head size x tokens: keys and values
+cache        2 x layers x batch x key-value heads x head size x tokens: keys and values; in an engine, at its own type
 Every request in flight has its own activations and cache.
 
 A point rejected by the bound cannot run; an accepted one may still run out of memory. Loading needs the weights once:
@@ -22,9 +23,21 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
 
+from benchmarking.core import plugins
 from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload, is_whole
+from benchmarking.core.records import (
+    NOT_SUPPORTED,
+    Cell,
+    Family,
+    Json,
+    Point,
+    Precision,
+    Readings,
+    Scalar,
+    Workload,
+    is_whole,
+)
 from benchmarking.devices.support.host import FREE, TOTAL, free_host_bytes, free_memory
 from benchmarking.runtimes.support.torch.several_devices import weight_copies
 from benchmarking.workloads.support.configuration import LAYERS
@@ -47,6 +60,14 @@ VALUE_BYTES: Mapping[Precision, float] = {
 """Bytes of a weight. Activations of quantized models are at least float16."""
 
 MIN_ACTIVATION_BYTES = 2
+CACHE_TYPE = "kv_cache_type"
+CACHE_BYTES: Mapping[Scalar, float] = {
+    "f32": 4,
+    **dict.fromkeys(("u8", "q8_0", "8bit"), 1),
+    **dict.fromkeys(("q5_0", "q5_1"), 0.625),
+    **dict.fromkeys(("q4_0", "q4_1", "iq4_nl", "4bit"), 0.5),
+}
+"""Bytes of a value in an engine's cache by `kv_cache_type`, without the scales of blocks; two of any other type."""
 BYTES_PER_GB = 1e9
 
 
@@ -120,9 +141,11 @@ class Fit:
         return self.free | Readings(values={"weights_needed_bytes": self.weights_bytes})
 
     def _refusal(self, detail: str, available: str) -> str:
+        options = plugins.runtime(self.cell.runtime).declared_options
+        smaller = "a smaller --kv-cache-type, " if any(option.name == CACHE_TYPE for option in options) else ""
         return (
             f"{self.cell.workload.model_id} needs {_size(self.weights_bytes or 0)} for weights{detail} at "
-            f"{self.cell.precision}, {available}: use a lower precision, a smaller model or --skip-unsupported"
+            f"{self.cell.precision}, {available}: use a lower precision, {smaller}a smaller model or --skip-unsupported"
         )
 
 
@@ -162,25 +185,28 @@ def activation_bytes(cell: Cell, point: Point) -> int:
     """The minimum memory of a call at the point, without the weights."""
     config, batch, axes = cell.workload.config, point.batch_size, point.axes
     vision, text = vision_of(config), text_of(config, cell.workload.family)
-    size, stages = int(axes.get("image_size", 0)), [0]
+    size, stages = int(axes.get("image_size", 0)), [0.0]
+    value_bytes = max(VALUE_BYTES[cell.precision], MIN_ACTIVATION_BYTES)
+    in_parts = plugins.runtime(cell.runtime).prefills_in_parts
+    cache_bytes = CACHE_BYTES.get(cell.runtime_mode.get(CACHE_TYPE, ""), 2) if in_parts else value_bytes
     if vision is not None and vision.patch:
-        stages.append(batch * (size // vision.patch) ** 2 * (vision.hidden + vision.intermediate))
+        stages.append(value_bytes * batch * (size // vision.patch) ** 2 * (vision.hidden + vision.intermediate))
     if text is not None and point.sequence_length is not None:
         tokens, new = point.sequence_length, point.new_tokens
-        layer, last = batch * tokens * (text.hidden + text.intermediate), 0
+        layer, last = batch * (1 if in_parts else tokens) * (text.hidden + text.intermediate), 0
+        before_last = at_last = 0
         if cell.runtime_mode.get("attention") == EAGER:
             layer = max(layer, batch * (tokens * text.hidden + 2 * text.heads * tokens**2))
         if new is not None:
             # The last token is never an input; an encoder-decoder's first input is its start token.
             inputs = new if text.cross_attends else new - 1
-            last = cache_values(text, batch, tokens, inputs) + batch * text.vocabulary
-            layer += 0 if text.cross_attends else cache_values(text, batch, tokens, 0)
+            last, at_last = batch * text.vocabulary, cache_values(text, batch, tokens, inputs)
+            before_last = 0 if text.cross_attends else cache_values(text, batch, tokens, 0)
         elif cell.workload.task == "fill-mask":
             last = batch * tokens * text.vocabulary
-        stages += [layer, last]
+        stages += [value_bytes * layer + cache_bytes * before_last, value_bytes * last + cache_bytes * at_last]
     given = batch * (pixels(config, size) + sound_values(config, axes.get("audio_seconds", 0)))
-    values = (given + max(stages)) * point.concurrency
-    return int(values * max(VALUE_BYTES[cell.precision], MIN_ACTIVATION_BYTES))
+    return int((value_bytes * given + max(stages)) * point.concurrency)
 
 
 def cache_values(text: Text, batch: int, prompt: int, new: int) -> int:

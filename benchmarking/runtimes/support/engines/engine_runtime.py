@@ -102,6 +102,7 @@ class GenerativeEngine(Runtime):
     prepares = True
     needs_no_torch = True
     opens_for_points = True
+    prefills_in_parts = True
     modules: tuple[str, ...]
     """Required modules; the extra named after the runtime installs them."""
     reads: tuple[str, ...] = ()

@@ -84,6 +84,25 @@ def test_generation_memory_is_the_larger_of_prefill_and_last_step(vocabulary, va
     assert activation_bytes(cell(config, precision="int4"), GENERATE) == 2 * values
 
 
+@pytest.mark.parametrize(
+    ("mode", "cache_bytes"),
+    [({}, 2), ({"kv_cache_type": "f32"}, 4), ({"kv_cache_type": "q8_0"}, 1), ({"kv_cache_type": "q4_0"}, 0.5)],
+)
+def test_an_engine_holds_one_token_at_a_time_and_a_cache_of_its_own_type(mode, cache_bytes):
+    engine = dataclasses.replace(cell(DECODER), runtime="llamacpp", runtime_mode=mode)
+    # 32 x 60_002 of cache; 2 x 100 logits
+    long = Point(batch_size=2, sequence_length=60_000, new_tokens=3)
+    assert activation_bytes(engine, long) == 32 * 60_002 * cache_bytes + 4 * 200
+
+
+def test_an_engines_refusal_names_the_type_of_its_cache(free):
+    free(10**6)
+    engine = dataclasses.replace(cell(DECODER, parameter_count=1), runtime="llamacpp", runtime_mode={})
+    assert "use a lower precision, a smaller --kv-cache-type, a smaller model" in Fit.of(engine).why_not(
+        Point(batch_size=2, sequence_length=60_000, new_tokens=3)
+    )
+
+
 def test_last_new_token_is_not_processed():
     point = dataclasses.replace(GENERATE, new_tokens=1)
     assert activation_bytes(cell({**DECODER, "vocab_size": 1000}), point) == 4 * (32 * 4 + 2 * 1000)
