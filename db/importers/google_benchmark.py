@@ -119,8 +119,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         *((doubt("governor", cpu_scaling_enabled=True),) if context.peek("cpu_scaling_enabled") is True else ()),
         *((DEBUG_LIBRARY,) if context.peek("library_build_type") == "debug" else ()),
     )
-    # The entries of each instance of each benchmark, and the complexity fitted to each function.
-    entries: dict[str, dict[str, list[Fields]]] = {}
+    # The entries of each name, and the complexity fitted to each function.
+    entries: dict[str, list[Fields]] = {}
     complexity: dict[str, list[Json]] = {}
     named = understood(
         file,
@@ -131,9 +131,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         if entry.text("aggregate_name") in COMPLEXITY:
             complexity.setdefault(stated, []).append(_whole(entry))
         else:
-            entries.setdefault(stated, {}).setdefault(str([entry.peek(name) for name in INSTANCE]), []).append(entry)
+            entries.setdefault(stated, []).append(entry)
     kept = {**context.rest(), **top.rest()}
-    named_entries = [pair for stated, own in entries.items() for pair in _instances(stated, [*own.values()])]
+    named_entries = [pair for stated, own in entries.items() for pair in _instances(stated, _told_apart(own))]
     runs = grouped((name.series, (name, own)) for name, own in named_entries)
     for series, benchmarks in runs.items():
         first = benchmarks[0][0]
@@ -145,6 +145,21 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             kept=kept | ({"complexity": complexity[first.function]} if first.function in complexity else {}),
             **{**shared, **first.arguments.setup},
         )
+
+
+def _told_apart(entries: Sequence[Fields]) -> list[list[Fields]]:
+    """The entries of each benchmark that was registered under one name. Only the newer JSON numbers them; elsewhere
+    labels tell them apart, of which repetitions may have several. Those end with aggregates, which all have."""
+    if any(entry.peek(name) is not None for entry in entries for name in INSTANCE):
+        return [*grouped((str([entry.peek(name) for name in INSTANCE]), entry) for entry in entries).values()]
+    labelled: list[tuple[str, Fields]] = []
+    names = [entry.peek("aggregate_name") for entry in entries]
+    seen = set[object]()
+    for name, entry in zip(names, entries, strict=True):
+        is_first = not labelled or not any(names) or (bool(seen) and (name is None or name in seen))
+        seen = {*(() if is_first else seen), *([name] if name else ())}
+        labelled.append((str(entry.peek("label")) if is_first else labelled[-1][0], entry))
+    return [*grouped(labelled).values()]
 
 
 def _instances(stated: str, instances: Sequence[Sequence[Fields]]) -> Iterator[tuple[Name, Sequence[Fields]]]:

@@ -245,3 +245,20 @@ def test_benchmarks_of_one_name_are_told_apart_and_repetitions_are_not(tmp_path,
     assert {tuple(doubt.kind for doubt in result.doubts) for result in results} == {
         ("undated", "governor", "debug_library")
     }
+
+
+@pytest.mark.parametrize("has_aggregates", [True, False])
+def test_rows_of_one_name_are_told_apart_by_their_labels(tmp_path, has_aggregates):
+    """The CSV numbers neither benchmarks nor repetitions, of which the last label here is none of its first."""
+    rows = []
+    for label, time_us in (("fp16", 2), ("int8", 5)):
+        repetitions = ["", "_mean", "_median", "_stddev"] if has_aggregates else [""]
+        rows += [f'"BM_B{end}",100,{time_us},2,us,,,"{label}",,' for end in repetitions]
+        rows.insert(-3, f'"BM_B",100,{time_us},2,us,,,"{label} hot",,') if has_aggregates else None
+    header = "name,iterations,real_time,cpu_time,time_unit,bytes_per_second,items_per_second,label,error_occurred,"
+    (tmp_path / "out.csv").write_text("\n".join([f"{header}error_message", *rows]) + "\n")
+    runs = list(PLUGIN.runs(read_file(tmp_path / "out.csv")))
+    assert [run.cell.runtime_mode["variant"] for run in runs] == ["label=fp16", "label=int8"]
+    count = 2 if has_aggregates else 1
+    values = [tuple(run.results[0].samples[0].values) for run in runs]
+    assert values == [(0.002,) * count, (0.005,) * count]
