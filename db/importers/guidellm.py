@@ -27,7 +27,7 @@ from typing import Any
 from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.provenance import naive_utc
-from benchmarking.core.records import TOO_FEW_SAMPLES, Samples
+from benchmarking.core.records import TOO_FEW_SAMPLES, Samples, Scalar
 from benchmarking.core.sample_statistics import tail_quantile
 from benchmarking.core.text import grouped
 from db.importers.support.building import ForeignRun, Format
@@ -55,6 +55,11 @@ STANDARD = {
     "time_scale": ("1.0", "1", ""),
     "schedule_turn": ("idle_gap", ""),
 }
+OF_PROMPTS = re.compile(
+    r"\b((?:first_(?:prompt|output)|prefix|tool_response)_tokens|(?:first_)?(?:prompt|output)_tokens_(?:stdev|min|max)|turns)"
+    r"\W{1,6}(\d{1,9})\b"
+)
+"""What the settings of the data ask for beside the mean lengths, which are axes."""
 STATISTICS = ("mean", "median", "std_dev", "min", "max")
 PERCENTILES = ("p25", "p75", "p90", "p95", "p99")
 DISTRIBUTIONS = (
@@ -270,7 +275,9 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
     config = benchmark.fields("config") or benchmark.section("args")
     strategy = config.section("strategy")
     kind = strategy.text("type_") or "unknown"
-    settings = strategy.other_settings(NO_SETTING, STANDARD)
+    data = [top.peek("config"), top.peek("args"), *(config.peek(name) for name in ("requests", "data"))]
+    stated_data = json.dumps(data, default=str)
+    settings = {**strategy.other_settings(NO_SETTING, STANDARD), **_of_prompts(stated_data)}
     times = benchmark if "start_time" in benchmark else benchmark.section("run_stats")
     # Read before the rest is kept with the result: a backend has an address, and may have a key.
     model_id = _of_backend(top, benchmark, config, "model", "backend_model") or "unknown"
@@ -282,8 +289,6 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
     }
     distributions = benchmark.required(benchmark.fields, "metrics")
     is_old = "run_stats" in benchmark
-    data = [top.peek("config"), top.peek("args"), *(config.peek(name) for name in ("requests", "data"))]
-    stated_data = json.dumps(data, default=str)
     holder, name = (benchmark.section("run_stats"), "requests_made") if is_old else (distributions, "request_totals")
     totals = holder.section(name)
     succeeded, failed = totals.integer("successful"), totals.number("errored", low=0)
@@ -344,6 +349,14 @@ def _requested(data: str, name: str) -> int | None:
     """The length of this name that the settings of the data ask for; None if they ask for none, or for several."""
     found = set(re.findall(rf"\b{name}\W{{1,6}}(\d{{1,9}})\b", data))
     return int(found.pop()) if len(found) == 1 else None
+
+
+def _of_prompts(data: str) -> dict[str, Scalar]:
+    """The spread of the lengths, shared prefixes and turns that the settings of the data ask for, several as a list."""
+    found = grouped(OF_PROMPTS.findall(data))
+    values = {name: sorted({int(value) for value in stated} - {0}) for name, stated in found.items()}
+    values["turns"] = [] if values.get("turns") == [1] else values.get("turns", [])
+    return {name: one[0] if len(one) == 1 else ",".join(map(str, one)) for name, one in sorted(values.items()) if one}
 
 
 def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older: str) -> str | None:

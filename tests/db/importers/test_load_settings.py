@@ -305,6 +305,30 @@ def test_ramps_limits_and_cancellations_of_aiperf_tell_loads_apart(tmp_path, pha
 
 
 @pytest.mark.parametrize(
+    "data",
+    [
+        '{"prompt_tokens": 32, "prompt_tokens_stdev": 16, "output_tokens": 8, "turns": 3, "output_tokens_min": null}',
+        ["prompt_tokens=32,prompt_tokens_stdev=16,output_tokens=8,output_tokens_stdev=0,turns=3"],
+        [{"kind": "synthetic_text", "prompt_tokens": 32, "prompt_tokens_stdev": 16, "turns": 3, "samples": 1000}],
+    ],
+)
+def test_the_spread_of_lengths_and_the_turns_tell_guidellms_loads_apart(tmp_path, data):
+    report = json.loads((IMPORTS / "guidellm/benchmarks.json").read_text())
+    report |= {"config": None, "args": {"data": data}, "benchmarks": report["benchmarks"][:1]}
+    (tmp_path / "load.json").write_text(json.dumps(report))
+    (run,) = GUIDELLM.runs(read_file(tmp_path / "load.json"))
+    mode = run.cell.runtime_mode
+    assert {name: mode[name] for name in mode if name not in ("load", "loop")} == {
+        "prompt_tokens_stdev": 16,
+        "turns": 3,
+    }
+    report["args"]["data"] = ["prompt_tokens=32,output_tokens=8,turns=1"]
+    (tmp_path / "load.json").write_text(json.dumps(report))
+    (run,) = GUIDELLM.runs(read_file(tmp_path / "load.json"))
+    assert run.cell.runtime_mode.keys() <= {"load", "loop"}
+
+
+@pytest.mark.parametrize(
     ("strategy", "mode", "is_doubted"),
     [
         ({"type_": "concurrent", "streams": 2, "rampup_duration": 0.0}, {}, False),
