@@ -165,11 +165,12 @@ def _conditions(top: Fields, config: Fields, arguments: Json) -> dict[str, Scala
     generation = _pairs(config.any("generation_parameters") or stated)
     if generation.get("temperature") in ("0", "0.0"):  # lighteval writes its default
         del generation["temperature"]
+    decoding = _pairs(config.any("gen_kwargs")) or generation  # answers drawn with another seed are repetitions
     given = _pairs(arguments)
     found: dict[str, Any] = {
         "limit": config.any("limit") or config.any("max_samples"),
         "num_fewshot": _fewshot(top.unread_copy(), config),
-        "decoding": _listed(_pairs(config.any("gen_kwargs")) or generation),
+        "decoding": _listed({name: value for name, value in decoding.items() if name != "seed"}),
         **{name: top.peek(name) for name in CONTEXT},
         **{name: config.peek(name) for name, default in SEEDS.items() if config.peek(name) != default},
         **{
