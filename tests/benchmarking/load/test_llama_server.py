@@ -22,11 +22,11 @@ REQUESTS, TOKENS, WORDS = 12, 6, 8
 TEXT = ("thequickbrownfoxjumpsoverthelazydog" * 4)[:128]
 """One window in the model's tokens, which are letters."""
 OF_RESPONSES = {
-    *("failed_requests", "whole_replies", "tokens_counted_as_chunks", "other_output_length"),
+    *("failed_requests", "tokens_counted_as_chunks", "other_output_length"),
     *("other_input_length", "prefix_cache_hit", "held_open"),
 }
-"""Doubts about what the server sends. The others depend on what else the machine does, also on a busy one whether two
-chunks arrive together."""
+"""Doubts about what the server sends. The others depend on what else the machine does, also on a busy one whether
+chunks, or those of whole replies, arrive together."""
 
 
 @pytest.fixture(scope="module")
