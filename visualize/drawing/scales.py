@@ -211,8 +211,9 @@ def time_axis(times: Sequence[float], title: str = "") -> Axis:
             )
             for place in places
         )
-        if labels and form != "%H:%M:%S":  # the first tick says the year or the day
-            labels = ((labels[0][0], _day(labels[0][0], "%Y-%m-%d" if step >= DAY_S else "%m-%d %H:%M")), *labels[1:])
+        if labels:  # the first tick says the year and the day
+            of_day = "" if step >= DAY_S else " %H:%M:%S" if step < 60 else " %H:%M"
+            labels = ((labels[0][0], _day(labels[0][0], f"%Y-%m-%d{of_day}")), *labels[1:])
     return Axis(title=title, low=low, high=high, ticks=labels, has_grid=False)
 
 

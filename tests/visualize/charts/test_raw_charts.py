@@ -278,7 +278,14 @@ def test_the_times_of_a_trend_have_two_to_eight_labels(seconds):
 
 def test_a_new_day_is_named_among_times_of_day():
     start = datetime(2026, 9, 1, 10, tzinfo=UTC).timestamp()
-    assert [text for _, text in time_axis([start, start + 86400]).ticks] == ["09-01 12:00", "18:00", "09-02", "06:00"]
+    labels = [text for _, text in time_axis([start, start + 86400]).ticks]
+    assert labels == ["2026-09-01 12:00", "18:00", "09-02", "06:00"]
+
+
+def test_the_first_label_of_a_time_axis_says_the_year_and_the_day():
+    start = datetime(2026, 9, 1, 10, tzinfo=UTC).timestamp()
+    for seconds, label in ((3, "2026-09-01 10:00:00"), (3600, "2026-09-01 10:00"), (9 * 86400, "2026-09-02")):
+        assert time_axis([start, start + seconds]).ticks[0][1] == label
 
 
 def test_trend_levels_and_changes_equal_those_of_the_history(months, rows_of):
