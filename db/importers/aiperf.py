@@ -20,6 +20,7 @@ from typing import Any
 from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Result, Scalar
+from benchmarking.core.text import grouped
 from db.importers.support.building import UNNAMED, ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile, called_like
 from db.importers.support.measures import MS_PER_UNIT
@@ -73,6 +74,8 @@ CSV_METRIC = re.compile(r"([A-Z][\w %/-]*?)(?: \(([^)]+)\))?")
 AIPERF_INPUT = {"loadgen", "phases"}
 """Fields of the input settings; every version has one of them."""
 RUN_FILE = "profile_export_aiperf.json"
+SWEPT_LENGTH = re.compile(r"(?:^|[._])(isl|osl)(?:[._]mean)?$")
+"""The path of a parameter of a sweep that is a length."""
 ARRIVALS = ("poisson", "gamma", "constant")
 NO_SETTING = (
     *("name", "kind", "type", "exclude_from_results", "requests", "duration", "sessions", "concurrency", "rate"),
@@ -154,7 +157,7 @@ def _is_aiperf_header(cells: list[str]) -> bool:
 
 def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
     if (aggregated := _of_several_runs(file.json)) is not None:
-        yield _of_sweep(file, aggregated)
+        yield from _of_sweep(file, aggregated)
         return
     if file.json is None:  # the CSV, which has no settings
         file.give_way_to(file.called.with_suffix(".json"), is_aiperf)
@@ -226,8 +229,9 @@ def _gpus(top: Fields) -> dict[str, Any]:
     return {"device_type": "rocm" if is_amd(names) else "cuda", "device_name": names, "device_count": len(working)}
 
 
-def _of_sweep(file: ForeignFile, aggregated: str) -> ForeignRun:
-    """The combinations of a sweep. Raises NoResultsError if each run has its own file, or for another aggregate."""
+def _of_sweep(file: ForeignFile, aggregated: str) -> Iterator[ForeignRun]:
+    """The combinations of a sweep: a run for those that differ in the load and the lengths alone. Raises NoResultsError
+    if each run has its own file, or for another aggregate."""
     if aggregated != "sweep":
         file.without_results(f"aggregate ({aggregated[:40]}) of several runs, each of which has its own {RUN_FILE}")
     folder = file.path.absolute().parent
@@ -235,26 +239,31 @@ def _of_sweep(file: ForeignFile, aggregated: str) -> ForeignRun:
     if called_like(file, *(f"{place}{RUN_FILE}" for place in ("", "*/", "*/*/")), folder=folder):
         file.without_results(f"aggregate of a sweep: each run has its own file, {RUN_FILE}")
 
-    def of_combination(combination: Fields) -> Result:
-        # The names of its parameters may be paths: phases.profiling.concurrency.
+    def of_combination(combination: Fields) -> tuple[dict[str, Scalar], Result]:
+        # The names of its parameters may be paths: phases.profiling.concurrency, datasets.main.prompts.isl.mean.
         parameters = combination.section("parameters")
-        values = {name.rpartition(".")[2]: parameters.any(name) for name in parameters}
+        lengths = {found[1]: name for name in parameters if (found := SWEPT_LENGTH.search(name))}
+        requested = [parameters.number(lengths[short]) if short in lengths else None for short in ("isl", "osl")]
+        last = {name: name.rpartition(".")[2] for name in parameters if name not in lengths.values()}
+        others = {name: parameters.any(name) for name in last if last[name] not in NO_SETTING}
+        values = {last[name]: parameters.any(name) for name in last if name not in others}
         metrics = combination.required(combination.fields, "metrics")
-        lengths = [
-            next((one for name in parameters if short in name and (one := parameters.number(name))), None)
-            for short in ("isl", "osl")
-        ]
-        return _export_result(metrics, OURS, Fields(file, values, parameters.path), requested=lengths)
+        result = _export_result(metrics, OURS, Fields(file, values, parameters.path), requested=requested)
+        return Fields(file, others, parameters.path).other_settings(), result
 
     top = top_fields(file)
-    results = list(understood(file, top.required(top.objects, "per_combination_metrics"), of_combination))
-    return ForeignRun(
-        model_id=UNNAMED,
-        task="text-generation",
-        results=results,
-        runtime_mode=load_mode(results[0]) if results else {},
-        kept=top.rest(),
-    )
+    combinations = understood(file, top.required(top.objects, "per_combination_metrics"), of_combination)
+    runs = grouped((json.dumps(settings, sort_keys=True), (settings, result)) for settings, result in combinations)
+    kept = top.rest()
+    for key, ((settings, first), *others) in runs.items():
+        yield ForeignRun(
+            key=key if settings else "",
+            model_id=UNNAMED,
+            task="text-generation",
+            results=[first, *(result for _, result in others)],
+            runtime_mode={**settings, **load_mode(first)},
+            kept=kept,
+        )
 
 
 def is_genai_perf(file: ForeignFile) -> bool:

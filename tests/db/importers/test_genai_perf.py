@@ -152,6 +152,18 @@ def test_a_sweep_is_read_from_its_runs_or_without_them_from_its_aggregate(tmp_pa
     assert (first.point.concurrency, second.point.axes) == (16, {"request_rate": 2.5})
     assert (first.iterations, first.metrics["latency_median_ms"]) == (300, 19.0)
     assert first.metrics["throughput_samples_per_sec"] == 6.5
+    spread = {"datasets.main.prompts.isl.mean": 64, "datasets.main.prompts.isl.stddev": 8, "concurrency": 16}
+    combinations += [{"parameters": {**spread, "phases.profiling.prefill_concurrency": 2}, "metrics": metrics}]
+    combinations += [{"parameters": spread, "metrics": metrics}]
+    sweep.write_text(
+        json.dumps({"aggregation_type": "sweep", "num_profile_runs": 4, "per_combination_metrics": combinations})
+    )
+    plain, limited, spread_out = AIPERF.runs(read_file(sweep))
+    assert [len(run.results) for run in (plain, limited, spread_out)] == [2, 1, 1]
+    stddev = {"datasets.main.prompts.isl.stddev": 8}
+    assert limited.cell.runtime_mode.items() >= {**stddev, "phases.profiling.prefill_concurrency": 2}.items()
+    assert spread_out.cell.runtime_mode.items() >= stddev.items()
+    assert limited.results[0].point.axes["input_tokens_requested"] == 64
     (tmp_path / "concurrency_16").mkdir()
     shutil.copy(AIPERF_EXPORT, tmp_path / "concurrency_16")
     with pytest.raises(NoResultsError, match="each run has its own file"):
