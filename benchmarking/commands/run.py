@@ -24,7 +24,7 @@ from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.text import flag_of
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, measured_by
+from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, add_runtime_options, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import ALL, default_sizes, plan_cell, plan_runtimes, requests_of, workload_of
 from benchmarking.sweep.run import command_session
@@ -39,6 +39,24 @@ examples:
   benchhouse run gpt2 --compare-to latest --interleave --fail-on slower
 """
 LISTINGS = ("list_devices", "list_runtimes", "list_models")
+OF_DEVICES = frozenset(
+    {
+        *(
+            *CALLS,
+            "device",
+            "timeout",
+            "cache_dir",
+            "lean_cache",
+            "save",
+            "output_dir",
+            "db_path",
+            "lock_timeout",
+            "tag",
+        ),
+        *("description", "anonymous", "json", "quiet", "log_level", "dry_run", "calibrate_device"),
+    }
+)
+"""What --calibrate-device takes."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -161,12 +179,16 @@ def _names_several(runtimes: Sequence[str]) -> bool:
 
 
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: command_session.Show) -> int:
-    """Measure the peak rates of the device. Flags other than those of the model and the grid apply."""
+    """Measure the peak rates of the device. Raises UsageError for flags of models, which would not apply."""
     from benchmarking.benches.runner import BenchPlanning
     from benchmarking.calibration.calibration_plans import outline, peaks_table, plan_calibration
 
-    if arguments.model_id is not None:
-        raise UsageError("--calibrate-device measures the device, not a model: leave --model-id out")
+    defaults = vars(_parser().parse_args([]))
+    chosen = vars(arguments)
+    unused = [name for name, value in defaults.items() if name not in OF_DEVICES and chosen[name] != value]
+    if unused:
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+        raise UsageError(f"--calibrate-device measures the device, not a model: leave {given} out")
     if arguments.dry_run:
         planned_outline = outline(arguments.device)
         print(json.dumps(to_json(planned_outline), indent=1) if show.json else planned_outline.text)

@@ -53,7 +53,7 @@ ORDER BY run.model_id, r.batch_size, r.sequence_length, r.new_tokens, r.image_si
 
 COMMENT ON VIEW device_efficiency IS 'The latest valid result of every series with counted operations, with the calibrated peaks of its device.';
 COMMENT ON COLUMN device_efficiency.peak_flops_per_sec IS 'Floating-point operations per second of a large matrix product at this precision on the device; NULL if not calibrated.';
-COMMENT ON COLUMN device_efficiency.share_of_peak IS 'achieved_flops_per_sec / peak_flops_per_sec: 1 is as fast as a large matrix product; NULL if not calibrated, and for a simulator.';
+COMMENT ON COLUMN device_efficiency.share_of_peak IS 'achieved_flops_per_sec / peak_flops_per_sec: 1 is as fast as a large matrix product; above 1, the peak was measured too low, on a busy machine; NULL if not calibrated, and for a simulator.';
 COMMENT ON COLUMN device_efficiency.arithmetic_intensity IS 'Floating-point operations per byte read or written by the call.';
 COMMENT ON COLUMN device_efficiency.balance_intensity IS 'Operations per byte at which arithmetic and memory of the device take equally long: below it a call is memory-bound; NULL if not calibrated.';
 COMMENT ON COLUMN device_efficiency.achieved_bytes_per_sec IS 'Bytes of a call per second of its median latency; exceeds the memory bandwidth if caches serve some of them.';

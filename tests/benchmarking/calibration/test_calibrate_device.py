@@ -150,9 +150,15 @@ def test_a_device_without_measurable_precisions_is_an_error(monkeypatch, capsys)
     ("arguments", "why"),
     [
         (["--model-id", "tiny-bert"], "--calibrate-device measures the device, not a model: leave --model-id out"),
+        (["--num-threads", "1", "--cpu-list", "0", "--dry-run"], "leave --num-threads, --cpu-list out"),
+        (
+            ["--runtime", "eager", "--precision", "int8", "--batch-sizes", "7"],
+            "--runtimes, --precisions, --batch-sizes",
+        ),
+        (["--attention", "eager"], "leave --attention out"),
         (["--device", "null"], "calibration needs torch, which runs on cpu, cuda, rocm, mps"),
     ],
 )
-def test_devices_that_torch_cannot_use_are_errors(capsys, arguments, why):
+def test_devices_that_torch_cannot_use_and_flags_of_models_are_errors(capsys, arguments, why):
     assert main(["--calibrate-device", *arguments]) == 2
     assert why in capsys.readouterr().err
