@@ -26,6 +26,8 @@ from benchmarking.core.text import told_apart
 QUANTILES = {"p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 EXPORTED = (LATENCY_WALL, "time_to_first_token", "time_per_output_token")
 """Metrics whose raw samples files of these layouts have, those of all launches in one list."""
+RATES = ("throughput_samples_per_sec", "throughput_tokens_per_sec", "decode_tokens_per_sec")
+"""Metrics that readers of these layouts would compute from the latency, although a result may count them otherwise."""
 GPU_SERIES = {
     "gpu_utilization": ("utilization", 1.0),
     "gpu_memory_used": ("memory_device_used", BYTES_PER_MB / BYTES_PER_MIB),
@@ -136,6 +138,7 @@ def facts(run: Run, result: Result) -> dict[str, Any]:
         "simulated": run.is_simulated,
         **({"axes": dict(result.point.axes)} if result.point.axes else {}),
         "launches": result.launches,
+        "rates": {name: result.metrics[name] for name in RATES if name in result.metrics},
         "samples": {
             metric: [[len(one.values), one.inner_loops] for one in timed_samples(result, metric) if one.values]
             for metric in EXPORTED

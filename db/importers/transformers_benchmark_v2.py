@@ -16,6 +16,7 @@ from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Json, Point, Result, Samples
 from benchmarking.core.sample_statistics import tail_quantile
+from benchmarking.core.scenario_file import RATES
 from db.importers.support.building import ForeignRun, Format, exported, exported_axes, is_amd
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import as_exported, foreign_result, in_ms, measured, median_of, medians, of_launches
@@ -180,21 +181,25 @@ def _result(entry: Fields, metadata: Fields, config: Fields, facts: Fields) -> R
     if not is_newest and "inter_token_latency" in measures:
         # Earlier versions divided by all tokens, including the first.
         found.append(doubt("token_divisor", "info", new_tokens=point.new_tokens))
-    mean_ms = fmean(latencies)
-    rates: dict[str, float] = {}
-    if mean_ms > 0:
-        rates["throughput_samples_per_sec"] = point.batch_size / mean_ms * MS_PER_S
-        if point.new_tokens:
-            rates["throughput_tokens_per_sec"] = rates["throughput_samples_per_sec"] * point.new_tokens
     return foreign_result(
         point,
         samples=[*of_launches("latency_wall", latencies, launches.any("latency_wall")), *samples],
-        metrics=metrics | rates | memory,
+        metrics=metrics | _rates(point, fmean(latencies), facts) | memory,
         missing=missing,
         warmup_iterations=config.integer("warmup_iterations"),
         doubts=found,
         kept={"gpu_metrics": gpu} if gpu else {},
     )
+
+
+def _rates(point: Point, mean_ms: float | None, facts: Fields) -> dict[str, float | None]:
+    """Those that an export of ours states, as other tools count and withhold them; else items over the mean latency."""
+    if (stated := facts.fields("rates")) is not None:
+        return {name: stated.number(name, low=0) for name in RATES}
+    if mean_ms is None or mean_ms <= 0:
+        return {}
+    rate = point.batch_size / mean_ms * MS_PER_S
+    return {"throughput_samples_per_sec": rate, "throughput_tokens_per_sec": rate * (point.new_tokens or 0) or None}
 
 
 def _generation(
@@ -305,12 +310,7 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
     launches = facts.section("samples")
     divisor = doubt("token_divisor", "info", new_tokens=point.new_tokens)
     mean_ms = fmean(latencies) if latencies else latency.unread_copy().scaled("mean", MS_PER_S)
-    rates: dict[str, float | None] = {}
-    if mean_ms is not None and mean_ms > 0:
-        rate = point.batch_size / mean_ms * MS_PER_S
-        rates["throughput_samples_per_sec"] = rate
-        if point.new_tokens:
-            rates["throughput_tokens_per_sec"] = rate * point.new_tokens
+    rates = _rates(point, mean_ms, facts)
     # The tokens per second as the file states them: they count the tokens of a batch as the tool does. In an export of
     # ours they are those of one sequence.
     speed = measures.section("tokens_per_second")

@@ -218,6 +218,20 @@ def test_what_is_measured_comes_back_as_measured_on_its_device(name, came_back, 
 
 
 @pytest.mark.parametrize("name", ["benchmark_scenarios", "transformers_benchmark_v2"])
+@pytest.mark.parametrize("stated", [{}, {"throughput_samples_per_sec": 85e6, "decode_tokens_per_sec": 7.0}])
+def test_a_rate_comes_back_as_stored_or_not_at_all(name, stated, came_back, make_run):
+    made = make_run(family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,), with_doubtful=False)
+    (result,) = made.results
+    rates = ("throughput_samples_per_sec", "throughput_tokens_per_sec", "decode_tokens_per_sec")
+    each = replace(result.samples[0], metric="time_per_output_token")
+    metrics = {name: value for name, value in result.metrics.items() if name not in rates} | stated
+    point = replace(result.point, new_tokens=4)
+    result = replace(result, point=point, metrics=metrics, samples=(*result.samples, each))
+    (again,) = came_back(name, replace(made, cell=replace(made.cell, runtime="eager"), results=(result,)))
+    assert {name: again.results[0].metrics[name] for name in rates if name in again.results[0].metrics} == stated
+
+
+@pytest.mark.parametrize("name", ["benchmark_scenarios", "transformers_benchmark_v2"])
 @pytest.mark.parametrize("inner_loops", [1, 100])
 def test_launches_and_blocks_of_calls_come_back(name, inner_loops, came_back, make_run):
     made = make_run(family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,), with_doubtful=False)
@@ -283,6 +297,7 @@ def test_a_point_comes_back_with_its_further_axes_and_its_tokens_of_the_batch(na
     axes = ({"image_size": 224, "depth": 512}, {"image_size": 448})
     points = [Point(batch_size=4, sequence_length=32, new_tokens=8, axes=one) for one in axes]
     results = tuple(make_result(point, 16.0, launches=1) for point in points)
+    results = tuple(replace(one, metrics={**one.metrics, "throughput_tokens_per_sec": 2000.0}) for one in results)
     made = replace(make_run(family="multimodal", launches=1), results=results)
     found = [one for run in came_back(name, made) for one in run.results]
     assert sorted((one.point for one in found), key=lambda point: point.axes["image_size"]) == points
