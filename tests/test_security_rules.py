@@ -68,6 +68,7 @@ OWN_NAMES = {
     },
     "upkeep/merging.py": {
         **dict.fromkeys(("table", "key", "raw_key", "self._new(table)"), "of CONTENTS"),
+        "column": "of REFERENCES",
         **dict.fromkeys(("assigned", "mine", "theirs"), "made of `quoted` columns"),
         "sign": "> or <",
         **dict.fromkeys(("self.theirs(table)", "relation('series_alias')"), "`quoted`"),
