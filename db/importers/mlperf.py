@@ -102,7 +102,11 @@ PUBLISHED = {
 }
 """Name in *_results.json -> name in summary.csv; other names are equal."""
 NEEDED = {"Scenario", "Result", "Units"}
-IS_HEADER = has_columns(*NEEDED, "Organization", "Division")
+IS_HEADER = has_columns("Organization", "Division", "Scenario", "Result")
+UNITS_BEFORE = {"singlestream": "ms", "multistream": "ms", "offline": "samples/s", "server": "queries/s"}
+"""Scenario -> unit in summary.csv before round 2.0, which has no column of units."""
+STREAMS_BEFORE = 1.1
+"""Before this round the result of MultiStream is a number of streams."""
 SAME_RESULT = (
     *("Organization", "Division", "SystemName", "Platform", "Model", "MlperfModel", "Scenario", "Location", "version"),
 )
@@ -233,7 +237,7 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
         scenario = fields.required(fields.text, "Scenario").lower().replace(" ", "")
         machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
         # The metric depends on the unit, and on model and round if the stated unit is known to be wrong.
-        value, units = fields.required(fields.number, "Result"), fields.required(fields.text, "Units")
+        value, units = fields.required(fields.number, "Result"), _stated_units(fields, scenario)
         if units.strip().lower() not in UNITS:
             names = ("Organization", "SystemName", "Model", "Scenario")  # as people name the row
             row_name = " ".join(word for name in names if (word := _word(fields, name)))
@@ -242,7 +246,7 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
         doubts: list[Doubt] = []
         if (errors := fields.integer("errors")) is not None and errors > 0:
             doubts.append(doubt("checker_errors", "invalid", errors=errors))
-        if _word(fields, "inferred") in ("1", "True", "true"):
+        if (_word(fields, "inferred") or _word(fields, "infered")) in ("1", "True", "true"):
             doubts.append(doubt("inferred_scenario", "info", inferred=True))
         doubts += _batch_doubts(scenario)
         if column == SAMPLES and mlperf_files.counts_tokens(_word(fields, "Model") or "", _round(fields)):
@@ -282,6 +286,15 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
         )
 
     yield from understood(file, _results_in(file), run_of)
+
+
+def _stated_units(fields: Fields, scenario: str) -> str:
+    """The unit of a row's result, which follows from the scenario in a table of a round without units."""
+    if "Units" in fields or _round(fields) >= EARLY_STOPPING_SINCE:
+        return fields.required(fields.text, "Units")
+    if scenario == "multistream" and _round(fields) < STREAMS_BEFORE:
+        fields.refuse("Result", f"a number of streams before round {STREAMS_BEFORE}, which is no time of a query")
+    return UNITS_BEFORE.get(scenario) or fields.refuse("Units", "is missing")
 
 
 def _round(fields: Fields) -> float:

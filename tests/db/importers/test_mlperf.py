@@ -278,6 +278,31 @@ samples_per_query : 2692
     assert run.origin.kept["Per-sample latency: Mean latency (ns)"] == "35478783"
 
 
+@pytest.mark.parametrize(
+    ("scenario", "version", "metrics"),
+    [
+        ("SingleStream", "v0.7", {"latency_p90_ms": 0.5}),
+        ("MultiStream", "v1.1", {"latency_p99_ms": 0.5}),
+        ("Offline", "v1.1", {"throughput_samples_per_sec": 0.5}),
+        ("MultiStream", "v1.0", "a number of streams before round 1.1"),
+        ("Offline", "v2.0", "Units: is missing"),
+    ],
+)
+def test_a_table_without_units_has_those_of_its_scenario(scenario, version, metrics, tmp_path):
+    (tmp_path / "summary.csv").write_text(
+        "Organization,Division,Model,Scenario,Result,version,infered\n"
+        f"Org,closed,ssd-small,{scenario},0.5,{version},1\nOrg,closed,resnet,Server,7,v1.0,0\n"
+    )
+    if isinstance(metrics, str):
+        with left_out(metrics):
+            runs(tmp_path / "summary.csv")
+        return
+    first, server = (run.results[0] for run in runs(tmp_path / "summary.csv"))
+    assert first.metrics == metrics
+    assert "inferred_scenario" in [doubt.kind for doubt in first.doubts]
+    assert server.metrics == {"throughput_samples_per_sec": 7.0}
+
+
 def test_before_early_stopping_a_tables_latency_is_the_observed_percentile(tmp_path):
     text = (FOLDER / "summary.csv").read_text().replace('"v5.1"', '"v1.1"')
     (tmp_path / "summary.csv").write_text(text)
