@@ -204,7 +204,7 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
     device = plugins.device_kind(cell.device.type)
     with stages("import"):
         runtime.import_libraries()
-    readings = memory.reset_peak_rss() | _renamed(memory.rss_bytes(), "rss_base_bytes")
+    readings, base = memory.reset_peak_rss(), memory.rss_bytes()
     with stages("device_init"):
         handle = open_device(runtime, device, cell.device)
         handle.synchronize()
@@ -218,10 +218,10 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
         stages.waited_ns = time.monotonic_ns() - started_ns
     session = runtime.open(cell, handle, stages, job.points)
     if session.resident_bytes() is None:
-        readings |= _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
+        readings |= _renamed(base, "rss_base_bytes") | _renamed(memory.peak_rss_bytes(), "peak_rss_load_bytes")
     else:
         why = f"{NOT_SUPPORTED}: the model is in other processes, which were started during its load"
-        readings |= Readings(missing={"peak_rss_load_bytes": why})
+        readings |= Readings(missing=dict.fromkeys(("rss_base_bytes", "peak_rss_load_bytes"), why))
     # The size of the loaded files, else of the build, else of the weights in memory.
     of_build = None if job.preparation is None else job.preparation.build.get("size_bytes")
     size = session.verified.get("model_size_bytes", of_build)

@@ -8,10 +8,14 @@ import pytest
 
 from benchmarking.core.errors import OutOfMemoryError
 from benchmarking.core.records import Point
+from benchmarking.measure.context import PROFILES
+from benchmarking.runtimes.null import NullSession
+from benchmarking.sweep.plan.plan import Machine
+from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import preparation
 from benchmarking.sweep.run.output_check import Check
-from benchmarking.sweep.run.process import Referenced, ends_worker
-from benchmarking.sweep.run.worker import measure
+from benchmarking.sweep.run.process import Job, Referenced, ends_worker
+from benchmarking.sweep.run.worker import Stages, load, measure
 
 
 @pytest.mark.parametrize(
@@ -56,3 +60,17 @@ def test_a_process_whose_memory_ran_out_makes_no_further_references(monkeypatch)
     job |= {"rebuild": "auto", "timeout_s": None, "reference_s": None}
     assert not preparation.make_all(SimpleNamespace(**job), sent.append)
     assert [message.label for message in sent if isinstance(message, Referenced)] == [points[0].label]
+
+
+@pytest.mark.parametrize("elsewhere", [None, 5_000_000])
+def test_the_memory_before_a_load_is_missing_where_the_model_is_in_other_processes(elsewhere, monkeypatch):
+    monkeypatch.setattr(NullSession, "resident_bytes", lambda session: elsewhere)
+    plan = plan_cell(Request(model_id="tiny-bert", device="null", settings=PROFILES["quick"]), "s", machine=Machine())
+    job = Job(cell=plan.cell, launch=0, points=plan.points, settings=plan.settings, spawned_at_ns=0, preparation=None)
+    sent = []
+    session, handle = load(job, Stages(0.0), sent.append)
+    session.close()
+    handle.close()
+    of_load = ("rss_base_bytes", "peak_rss_load_bytes")
+    assert [name in sent[0].memory_bytes for name in of_load] == [elsewhere is None] * 2
+    assert [name in sent[0].missing for name in of_load] == [elsewhere is not None] * 2
