@@ -385,7 +385,18 @@ def unnamed(number: int) -> str:
 
 def _model_name(file: ForeignFile, stated: str) -> str:
     is_none = re.fullmatch(rf"(?:{UNNAMED}(?: \d+)?)?", stated) is not None
-    return f"{UNNAMED}-{file.sha256[:8]}{stated.removeprefix(UNNAMED).replace(' ', '-')}" if is_none else stated
+    return f"{_of_digest(file.sha256)}{stated.removeprefix(UNNAMED).replace(' ', '-')}" if is_none else stated
+
+
+def _of_digest(digest: str) -> str:
+    return f"{UNNAMED}-{digest[:8]}"
+
+
+def with_model_of(run: Run, digest: str, earlier: str) -> Run:
+    """The run, whose unnamed model has the name by the digest of an earlier content of its file."""
+    workload = run.cell.workload
+    model_id = re.sub(f"^{_of_digest(digest)}", _of_digest(earlier), workload.model_id)
+    return replace(run, cell=replace(run.cell, workload=replace(workload, model_id=model_id)))
 
 
 def is_unnamed(model_id: str) -> bool:

@@ -34,7 +34,7 @@ from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import FORMAT, Json, Precision, Result, Run, canonical_hash
 from benchmarking.core.run_file import large_samples
 from benchmarking.core.untrusted.redaction import cut_to, known_secrets, readable, redacted_record, without_secrets
-from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso
+from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso, with_model_of
 from db.importers.support.files import STDIN, NoResultsError, importers_for, read_file, recognising
 from db.ingestion import FileRuns
 
@@ -141,19 +141,19 @@ def _at(run: Run, time: datetime) -> Run:
 
 def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, given: GivenValues) -> FileRuns | None:
     """The file without the results of an earlier content, with one of these digests, to which others were appended;
-    None if it does not begin with such a content."""
+    None if it does not begin with such a content. A model that it does not name keeps the name that it had there."""
     try:
         whole = read_file(Path(file.source or ""))
     except (UnreadableError, FormatError):  # it has changed since it was read
         return None
-    digest, size, earlier_size = hashlib.sha256(), 0, 0
+    digest, first_digest, size, earlier_size = hashlib.sha256(), "", 0, 0
     for line in BytesIO(whole.content):
         cut_off = digest.copy()
         cut_off.update(line.rstrip(b"\n"))
         digest.update(line)
         size += len(line)
-        if cut_off.hexdigest() in digests or digest.hexdigest() in digests:
-            earlier_size = size
+        if found := digests & {cut_off.hexdigest(), digest.hexdigest()}:
+            first_digest, earlier_size = first_digest or min(found), size
     if not 0 < earlier_size < len(whole.content):
         return None
 
@@ -183,7 +183,7 @@ def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, gi
             runs.append(replace(run, run_id=content_id(run.run_id, earlier_id), results=own))
         elif results or not run.results:
             runs.append(run)
-    return replace(file, runs=runs)
+    return replace(file, runs=[with_model_of(run, whole.sha256, first_digest) for run in runs])
 
 
 State = Literal["imported", "present", "nothing", "unknown", "unread", "refused"]

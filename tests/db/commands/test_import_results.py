@@ -231,6 +231,17 @@ def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path,
     assert len(rows(database)) == len(lines)
 
 
+def test_the_unnamed_model_of_a_file_that_grows_is_one(database, tmp_path):
+    text = (IMPORTS / "sglang_bench_serving/appended.jsonl").read_text()
+    unnamed = next(line for line in map(json.loads, text.splitlines()) if "Llama" not in json.dumps(line))
+    for rate in (1.0, 2.0, 3.0):
+        with (tmp_path / "sg.jsonl").open("a") as file:
+            file.write(json.dumps({**unnamed, "request_rate": rate}) + "\n")
+        assert run(database, tmp_path / "sg.jsonl") == 0
+    assert len(rows(database)) == 3
+    assert len({row["model_id"] for row in rows(database)}) == 1
+
+
 def test_a_stored_file_of_another_system_is_known_by_its_name(database, tmp_path):
     lines = (IMPORTS / "sglang_bench_serving/appended.jsonl").read_text().splitlines(keepends=True)
     file = tmp_path / "sg.jsonl"
