@@ -15,7 +15,9 @@ scale that agrees with all coarser ones, and no less than the correlation of nei
 A server that batches gains from each further request, and the first to complete were served while few were in flight:
 as it fills, it looks like one that cannot keep up. So a queue only grows if that is no explanation: if the same holds
 with the numbers in flight while the completed requests were served, and hardly any shape is as likely by which more
-requests would get more done. A server that was slow at first had a queue before.
+requests would get more done. A server that was slow at first had a queue before. Where replies are streamed, a request
+in the queue has no token yet, and one in a batch has: so more of them have to wait for their first token, or more be in
+flight than a batch that fills explains.
 
 2026-11-26: tests/perf/load_statistics.py measures the false alarms and the levels that are found; the tables are in
 docs/load.md. A regression of the number in flight marked 41 % of the levels of M/M/1 at load .9.
@@ -68,6 +70,9 @@ that."""
 HALF_SPEEDS, STILL_GAINS = (0.16, 0.4, 1.0), 25.0
 """Servers that gain from each further request, as those that batch: numbers in flight at which they do half of what
 they could, as shares of the most seen; and how much more probable each is than that there are so many slots."""
+IN_QUEUE, RISE_ERRORS = 0.25, 3.0
+"""Share of the rise of the number in flight that waits for its first token, from which a queue grows rather than a
+batch; and standard errors of the rise over the second half of a level, above which both do."""
 MOST_CORRELATION = 0.95
 TOO_LOW = 1.1
 """The load of a server with regular service times is estimated up to 10 % too low: they look like more slots."""
@@ -103,20 +108,18 @@ def queue_of(
     ends_ms: Sequence[float],
     rate_per_s: float | None = None,
     *,
+    firsts_ms: Sequence[float] = (),
     warmed_up_s: float | None = None,
 ) -> Queue:
     """The queue of requests with these starts and ends (unsorted, in ms) at an offered rate; None: the rate at which
-    they started, whose own error then adds to that of the load. The capacity is that of all completions, or of those
-    since the server has warmed up."""
+    they started, whose own error then adds to that of the load. `firsts_ms`: first tokens, where replies are streamed.
+    The capacity is that of all completions, or of those since the server has warmed up."""
     starts, ends = np.sort(np.asarray(starts_ms, float)) / 1e3, np.sort(np.asarray(ends_ms, float)) / 1e3
     offered_s = float(starts[-1] - starts[0]) if len(starts) > 1 else 0.0
     ends = ends[ends <= starts[-1]] if len(starts) else ends
     if len(ends) < FEWEST_COMPLETIONS or offered_s <= 0:
         return Queue(growth="unknown", load=None, load_error=None, needed_s=_needed(offered_s, len(ends)))
-    times = np.concatenate((starts, ends))
-    steps = np.concatenate((np.ones(len(starts)), -np.ones(len(ends))))
-    order = np.argsort(times, kind="stable")
-    times, steps = times[order], steps[order]
+    times, steps = _events(starts, ends)
     in_flight, since_s = np.cumsum(steps).astype(int), float(ends[0]) if warmed_up_s is None else warmed_up_s
     lasted, level, seen = np.diff(times), np.maximum(in_flight[:-1], 0), times[:-1] >= since_s
     is_end = (steps < 0) & (times > since_s)
@@ -146,7 +149,7 @@ def queue_of(
         spread = math.sqrt(usual * completed * WARM_UP * (1 - WARM_UP))
         if completed - len(later) < WARM_UP * completed - SLOWER_ERRORS * spread:
             until_s = float(np.interp(until, done, times))
-            later_queue = queue_of(starts_ms, ends_ms, rate_per_s, warmed_up_s=until_s)
+            later_queue = queue_of(starts_ms, ends_ms, rate_per_s, firsts_ms=firsts_ms, warmed_up_s=until_s)
             return replace(later_queue, judged_from_s=until_s - float(starts[0]))
     if rate_per_s is None:
         rate_per_s = (len(starts) - 1) / offered_s
@@ -157,10 +160,14 @@ def queue_of(
     load = float(weight @ loads)
     error = math.sqrt(dispersion / completed + float(weight @ (loads - load) ** 2) + of_rate)
     least = max((LOAD_ERRORS + 15 / independent) * error + math.log(HIGH_LOAD), 0.0)
-    is_flat = _is_flat(times, in_flight.astype(float), since_s, len(starts))
+    rise, spread = _rise(times, steps, since_s)
+    arrivals = len(starts) * 4 / 6 * (times[-1] - since_s) / max(times[-1] - times[0], 1e-9)
+    is_flat = rise + 2 * spread < FLAT_GROWTH * arrivals
     least = max(least, FLAT_GROWTH if is_flat else 0.0)
     is_visible = weight[number >= SLOTS_SEEN * top].sum() < MOST_UNSEEN
     is_full = warmed_up_s is not None or _load_if_filling(times, level, seen, is_end, unit, rate_per_s) > least
+    if firsts_ms:
+        is_full = is_full and _is_queue(starts, ends, firsts_ms)
     if is_visible and load > least and is_full:
         growth: Growth = "growing"
     elif load < -BOUNDED_ERRORS * error or is_flat:
@@ -265,14 +272,29 @@ def _of_batches(at: Floats, end: float) -> float:
     return max(float(counts.var(ddof=1) / counts.mean()), LEAST_DISPERSION) if counts.any() else 1.0
 
 
-def _is_flat(at: Floats, level: Floats, since_s: float, requests: int) -> bool:
-    """Whether the mean number in flight hardly rises from the first third to the last, by its spread over six parts."""
-    area = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(at))))
-    edges = np.linspace(since_s, at[-1], 7)
-    means = np.diff(np.interp(edges, at, area)) / np.diff(edges)
-    arrivals = requests * 4 / 6 * (at[-1] - since_s) / max(at[-1] - at[0], 1e-9)
-    rise, spread = means[4:].mean() - means[:2].mean(), np.abs(np.diff(means)).max()
-    return bool(rise + 2 * spread < FLAT_GROWTH * arrivals)
+def _events(starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
+    """The times at which the number in flight changes, in order, and by how much."""
+    times = np.concatenate((starts, ends))
+    order = np.argsort(times, kind="stable")
+    return times[order], np.concatenate((np.ones(len(starts)), -np.ones(len(ends))))[order]
+
+
+def _rise(times: Floats, steps: Floats, since_s: float) -> tuple[float, float]:
+    """How much the mean number in flight rises from the first third to the last, and its spread over six parts."""
+    area = np.concatenate(([0.0], np.cumsum(np.cumsum(steps)[:-1] * np.diff(times))))
+    edges = np.linspace(since_s, times[-1], 7)
+    means = np.diff(np.interp(edges, times, area)) / np.diff(edges)
+    return float(means[4:].mean() - means[:2].mean()), float(np.abs(np.diff(means)).max())
+
+
+def _is_queue(starts: Floats, ends: Floats, firsts_ms: Sequence[float]) -> bool:
+    """Whether what grows is a queue, rather than only a batch: of the requests that add to those in flight, enough wait
+    for their first token, or more are added in the second half than chance and a batch that fills would."""
+    firsts = np.sort(np.asarray(firsts_ms, float)) / 1e3
+    waiting, in_flight = (_rise(*_events(starts, left[left <= starts[-1]]), starts[0])[0] for left in (firsts, ends))
+    middle = (starts[0] + starts[-1]) / 2
+    later = (starts > middle).sum() - (ends > middle).sum()
+    return bool(waiting > IN_QUEUE * in_flight or later > RISE_ERRORS * math.sqrt(len(starts)))
 
 
 LATE = "late_generator"
@@ -338,7 +360,10 @@ def _queue(requests: Requests, rate_per_s: float | None) -> Queue:
     """The queue of the requests, or of the conversations: only their first turns have a schedule, and a server that
     falls behind delays the others."""
     if requests.conversation.count(None) == len(requests):
-        return queue_of(requests.intended_ms, [end for end in requests.end_ms if end is not None], rate_per_s)
+        times = [*zip(requests.first_token_ms, requests.end_ms, strict=True)]
+        ended = [end for _, end in times if end is not None]
+        begun = [at for first, end in times if (at := end if first is None else first) is not None]
+        return queue_of(requests.intended_ms, ended, rate_per_s, firsts_ms=begun)
     starts: dict[object, float] = {}
     ends: dict[object, float] = {}
     rows = zip(requests.conversation, requests.intended_ms, requests.end_ms, strict=True)

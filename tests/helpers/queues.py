@@ -23,6 +23,8 @@ SLOTS = 8
 Floats = npt.NDArray[np.float64]
 Serve = Callable[[np.random.Generator, Floats], Floats]
 """Random numbers and starts -> ends; NaN for a request that is refused at once."""
+Engine = Callable[[np.random.Generator, Floats], tuple[Floats, Floats]]
+"""Random numbers and starts -> first tokens and ends."""
 
 
 def in_turn(starts: Floats, services: Floats) -> Floats:
@@ -138,26 +140,28 @@ def continuous_batching(chance: np.random.Generator, starts: Floats) -> Floats:
     return ends
 
 
-def in_steps(slots: int, half_speed: float, deviation: float) -> Serve:
+def in_steps(slots: int, half_speed: float, deviation: float) -> Engine:
     """An engine: each step takes as long for `half_speed` requests as besides them, and up to `slots` run. Requests
     take 16 steps on average, with this deviation of the logarithm."""
 
-    def serve(chance: np.random.Generator, starts: Floats) -> Floats:
+    def serve(chance: np.random.Generator, starts: Floats) -> tuple[Floats, Floats]:
         steps = chance.lognormal(np.log(16) - deviation**2 / 2, deviation, len(starts))
-        left, at, ends = np.maximum(1, np.round(steps)).astype(int).tolist(), starts.tolist(), np.zeros(len(starts))
+        left, at = np.maximum(1, np.round(steps)).astype(int).tolist(), starts.tolist()
+        firsts, ends = np.zeros(len(starts)), np.zeros(len(starts))
         each_s = slots / (16 * CAPACITY_PER_S * (half_speed + slots))
         running, now, place = list[int](), 0.0, 0
         while place < len(at) or running:
-            now = now if running else max(now, at[place])
+            now, begun = now if running else max(now, at[place]), place
             while place < len(at) and at[place] <= now and len(running) < slots:
                 running.append(place)
                 place += 1
             now += each_s * (half_speed + len(running))
+            firsts[begun:place] = now
             for one in running:
                 left[one] -= 1
             ends[[one for one in running if not left[one]]] = now
             running = [one for one in running if left[one]]
-        return ends
+        return firsts, ends
 
     return serve
 
@@ -355,12 +359,13 @@ REFUSING: Mapping[str, Serve] = {
     "0.5 % fail": failing(0.005),
     "0.8 % fail": failing(0.008),
 }
-ENGINES: Mapping[str, Serve] = {
+ENGINES: Mapping[str, Engine] = {
     "engine of 8": in_steps(8, 4, 0.8),
     "engine of 32": in_steps(32, 5, 0),
     "engine of 32, lognormal 0.8": in_steps(32, 5, 0.8),
     "engine of 64, lognormal 0.8": in_steps(64, 64, 0.8),
     "engine of 128, lognormal 0.8": in_steps(128, 10, 0.8),
+    "engine without a limit": in_steps(100_000, 10, 0.8),
 }
 QUEUES: Mapping[str, Serve] = {
     "M/D/1": deterministic,
@@ -417,11 +422,13 @@ def poisson(chance: np.random.Generator, rate: float, number: int) -> Floats:
     return np.cumsum(chance.exponential(1 / rate, number))
 
 
-def requests_of(starts: Floats, ends: Floats, limit_ms: float) -> Requests:
-    """The record of a load of one-token replies, with a limit on the latency; a refusal takes 1 ms."""
+def requests_of(starts: Floats, ends: Floats, limit_ms: float, firsts: Floats | None = None) -> Requests:
+    """The record of a load of one-token replies, with a limit on the latency; a refusal takes 1 ms. `firsts`: first
+    tokens before the end."""
     refused = np.isnan(ends).tolist()
     ends = np.where(refused, starts + 1e-3, ends)
-    at, end = (np.round((one - starts[0]) * 1e3, 3).tolist() for one in (starts, ends))
+    times = (starts, ends, ends if firsts is None else firsts)
+    at, end, first = (np.round((one - starts[0]) * 1e3, 3).tolist() for one in times)
     n, none = len(at), (None,) * len(at)
     return Requests(
         launch=0,
@@ -429,7 +436,7 @@ def requests_of(starts: Floats, ends: Floats, limit_ms: float) -> Requests:
         started_at="2026-01-02T03:04:06.000000Z",
         intended_ms=tuple(at),
         sent_ms=tuple(at),
-        first_token_ms=tuple(None if no else one for no, one in zip(refused, end, strict=True)),
+        first_token_ms=tuple(None if no else one for no, one in zip(refused, first, strict=True)),
         token_ms=tuple(() if no else (one,) for no, one in zip(refused, end, strict=True)),
         end_ms=tuple(end),
         tokens_in=(8,) * n,

@@ -23,7 +23,17 @@ from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, search
 from benchmarking.load.generator import Level
 from benchmarking.load.results import result_of, tails
 from benchmarking.load.traffic import Lengths, Traffic
-from tests.helpers.queues import CAPACITY_PER_S, ENGINES, QUEUES, REFUSING, SERVICE_S, Serve, arrivals_at, requests_of
+from tests.helpers.queues import (
+    CAPACITY_PER_S,
+    ENGINES,
+    QUEUES,
+    REFUSING,
+    SERVICE_S,
+    Engine,
+    Serve,
+    arrivals_at,
+    requests_of,
+)
 
 TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("1"))
 BURSTS = replace(TRAFFIC, arrivals="gamma", variation=2.0)
@@ -152,27 +162,40 @@ def _outside(serve: Serve, limit_ms: float, traffic: Traffic, rate: float, numbe
 
 
 def saturation(trials: int, only: str) -> Table:
-    """Share of levels marked over-saturated, and of those too short to tell (in brackets). Best: `_at_most`."""
+    """Share of levels marked over-saturated, and of those too short to tell (in brackets); streamed: of engines that
+    stream their replies. Best: `_at_most`."""
     loads = ((0.8, 50), (0.8, 200), *((0.9, number) for number in (50, 200, 1000)), (1.1, 1000), (1.2, 200))
-    rows = []
-    for name, serve in {**QUEUES, FAILING: REFUSING[FAILING], **ENGINES}.items():
+    rows: list[tuple[str, ...]] = []
+    whole: dict[str, Serve] = {
+        **QUEUES,
+        FAILING: REFUSING[FAILING],
+        **{name: _whole(of) for name, of in ENGINES.items()},
+    }
+    for name in (*whole, *(f"{name}, streamed" for name in ENGINES)):
         if only not in name:
             continue
-        chance, cells = np.random.default_rng(2), []
+        chance, cells, engine = np.random.default_rng(2), [], name.removesuffix(", streamed")
         for load, number in loads:
             rate, kinds = load * CAPACITY_PER_S, list[str]()
             for _ in range(trials):
                 starts = arrivals_at(name)(chance, rate, number)
-                kinds += [one.kind for one in over_saturated(requests_of(starts, serve(chance, starts), 1e9), rate)]
+                firsts, ends = (None, whole[name](chance, starts)) if name in whole else ENGINES[engine](chance, starts)
+                kinds += [one.kind for one in over_saturated(requests_of(starts, ends, 1e9, firsts), rate)]
             marked, unknown = (kinds.count(kind) / trials for kind in ("over_saturated", "saturation_unknown"))
             cells.append(f"{marked:.0%} ({unknown:.0%})")
-        rows.append((name, *cells, *(f"{_at_most(serve, load, number):.0%}" for load, number in loads[-2:])))
+        best = [f"{_at_most(whole[name], *load):.0%}" if name in whole else "" for load in loads[-2:]]
+        rows.append((name, *cells, *best))
     words = (
         "queue",
         *(f"{load:g}, {number}" for load, number in loads),
         *(f"best {one:g}" for one, _ in loads[-2:]),
     )
     return Table(headings=words, rows=tuple(rows), numbers=tuple(range(1, len(words))))
+
+
+def _whole(engine: Engine) -> Serve:
+    """The engine, with replies that are sent whole."""
+    return lambda chance, starts: engine(chance, starts)[1]
 
 
 def _at_most(serve: Serve, load: float, number: int, trials: int = 2000) -> float:

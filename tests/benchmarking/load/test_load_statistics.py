@@ -428,18 +428,26 @@ def test_a_queue_at_80_percent_of_its_capacity_is_not_over_saturated_and_one_at_
     assert marked[1.3] >= 9
 
 
-def test_a_server_that_batches_is_not_over_saturated_while_it_fills():
+@pytest.mark.parametrize(
+    ("engine", "is_streamed", "overload"),
+    [
+        *(("engine of 32", False, (1.2, 200)), ("engine of 32", True, (1.2, 1000))),
+        *(("engine of 128, lognormal 0.8", True, (1.2, 1000)), ("engine without a limit", True, (1.5, 1000))),
+    ],
+)
+def test_a_server_that_batches_is_not_over_saturated_while_it_fills(engine, is_streamed, overload):
     marked = {}
-    for load in (0.9, 1.2):
+    for load, number in ((0.9, 200), overload):
         rate, kinds = load * CAPACITY_PER_S, []
         for seed in range(40):
             chance = np.random.default_rng(seed)
-            starts = poisson(chance, rate, 200)
-            ends = ENGINES["engine of 32"](chance, starts)
-            kinds += [one.kind for one in over_saturated(requests_of(starts, ends, 1.0), rate)]
+            starts = poisson(chance, rate, number)
+            firsts, ends = ENGINES[engine](chance, starts)
+            requests = requests_of(starts, ends, 1.0, firsts if is_streamed else None)
+            kinds += [one.kind for one in over_saturated(requests, rate)]
         marked[load] = kinds.count("over_saturated")
     assert marked[0.9] <= 3
-    assert marked[1.2] >= 24
+    assert marked[overload[0]] >= 24
 
 
 def test_a_level_that_is_too_short_names_the_duration_that_is_needed():
