@@ -10,7 +10,7 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.load_doubts import POOLED
 from benchmarking.core.tables import Column, table_of
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import listed, number
+from benchmarking.core.text import counted, listed, number
 from db.analysis.recommend.recommendation_text import RecommendationWords, device_words, precision_of, runtime_words
 from db.analysis.recommend.servers import Demand, Limit, Server, Traffic
 from db.values import is_of_server, optional_number
@@ -133,6 +133,8 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
     cost = first.cost_per_hour(rate)
     price = "" if cost is None else f", {number(cost)} {currency} an hour"
     each = f"holds up to {number(best.request_rate)}/s"
+    if best.requests and best.share is not None:  # few of them tell little of the server
+        each += f" ({best.share:.1%} of {counted(best.requests, 'request')})"
     if (searched := first.searched) is not None:
         each = f"a search found {searched.text}"
         if 0 < count * searched.low < rate:

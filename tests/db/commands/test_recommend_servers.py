@@ -142,7 +142,8 @@ def test_servers_of_the_quantizations_of_a_model_are_ranked_together(empty_datab
         found = [(one["holds_up_to"], one["runtime_mode"].get("quantization")) for one in traffic["servers"]]
         assert found == [(8.0, "AWQ"), (2.0, None)]
     assert recommend.main(["q-8b", *words]) == 0
-    assert "engine (quantization AWQ), float32: holds up to 8/s" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "engine (quantization AWQ), float32: holds up to 8/s (100.0% of 20 requests)" in text
     with Warehouse.open(path) as warehouse:  # on another engine
         run = server("fast", {2.0: 0, 8.0: 0}, model_id="q-8b-GPTQ")
         warehouse.ingest(Alter.workload(run, config_hash=UNSTATED_CONFIG))
@@ -254,7 +255,8 @@ def test_the_answer_names_machines_rate_and_price(served, capsys):
         "2 of 2 (1 of them with one machine) can serve 5 requests/s with 90 % of them within time to first token "
         "<= 100 ms" in text
     )
-    assert "recommended: 3 machines: Made-up cpu, engine, float32: holds up to 2/s, 1.5 EUR an hour" in text
+    holds = "holds up to 2/s (95.0% of 20 requests), 1.5 EUR an hour"
+    assert f"recommended: 3 machines: Made-up cpu, engine, float32: {holds}" in text
 
 
 @pytest.mark.parametrize(
@@ -526,7 +528,7 @@ def test_load_tests_that_contradict_the_newest_are_named(empty_database, tmp_pat
     assert recommend.main(["again", "--request-rate", "4", *ASKED, "--db-path", str(path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     missed = "3 of 4 other load tests at 4/s missed the limits"
-    assert f"holds up to 4/s; but {missed}" in text
+    assert f"holds up to 4/s (100.0% of 20 requests); but {missed}" in text
     assert f"contradicted: Made-up cpu engine float32: {missed}; the newest valid one counts" in text
     assert "other load tests at 2/s" not in text
 
