@@ -93,6 +93,8 @@ def benchmark_model(
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     metadata = {name: chosen[name] for name in ("tags", "description")}
     request = request_fields(chosen, without=("tag", "description"))
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageError(f"options: expected a mapping of names to values, found {options!r}")
     if options is not None:
         request["options"] = dict(options)
     is_named = isinstance(model, str)
@@ -180,7 +182,7 @@ def benchmark_script(
             "analyze_only, build_only and sequence work on this machine only: remove backend and use_slurm"
         )
     plugins.check_measuring("measuring the models of a script")
-    words = split_arguments(script_args) if isinstance(script_args, str) else tuple(script_args)
+    words = split_arguments(script_args)
     scripts = targets(
         (str(input_script),) if isinstance(input_script, str | Path) else tuple(map(str, input_script)),
         None if search_dir is None else str(search_dir),

@@ -36,6 +36,7 @@ from benchmarking.graphs.exported_model import (
     Export,
     FinishedExport,
     check_request,
+    check_single_file,
     export_to_folder,
     missing,
     pack,
@@ -130,6 +131,7 @@ def main(argv: Sequence[str]) -> int:
         export = _export(arguments)
         if file is not None:
             export = replace(export, folder=temporary / MODELS)
+            check_single_file(export, file)
         check_request(export)
         if arguments.output_dir is None and not arguments.quiet:
             note(f"file: {file}" if file is not None else f"folder: {export.folder}")

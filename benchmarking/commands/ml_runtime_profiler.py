@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from benchmarking.core import plugins
+from benchmarking.core.codec import is_whole
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
@@ -211,8 +212,8 @@ class MLRuntimeProfiler:
         `missing["tokenize"]` has the reason. Raises UsageError, BenchhouseError.
         """
         plugins.check_measuring()
-        if num_runs < 1:
-            raise UsageError(f"num_runs takes a whole number from 1: got {num_runs}")
+        if not is_whole(num_runs) or num_runs < 1:
+            raise UsageError(f"num_runs takes a whole number from 1: got {num_runs!r}")
         if isinstance(texts, int):
             raise UsageError(f"profile_inference takes texts first: got {texts}; a size has a name: batch_size={texts}")
         given = (texts,) if isinstance(texts, str) else tuple(texts or ())

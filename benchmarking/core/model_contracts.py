@@ -37,6 +37,9 @@ BUNDLE_KINDS: Mapping[ExportPlan, BundleKind] = {
     "denoiser": "denoiser",
 }
 
+ONE_GRAPH: tuple[ExportPlan, ...] = ("forward", "decoder", "denoiser")
+"""Plans with a single graph."""
+
 TRANSFORMERS_EXPORTER, TORCH_EXPORTER = "transformers.exporters", "torch.onnx"
 """The first can trace transformers models, the second exports any torch module."""
 

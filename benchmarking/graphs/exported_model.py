@@ -25,7 +25,7 @@ from benchmarking.builds.store import RECORD, Build, BuildKey, BuildStore, combi
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import onnx
-from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, GraphRunner, Recipe
+from benchmarking.core.model_contracts import ONE_GRAPH, TRANSFORMERS_EXPORTER, GraphRunner, Recipe
 from benchmarking.core.plugins import distributions_of, how_to_install, version_of, versions_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.core.temporary import temporary_folder
@@ -331,6 +331,14 @@ def check_request(export: Export) -> None:
         raise UsageError(f"--output-dir {export.folder} is not an empty folder: choose another one, or empty it")
 
 
+def check_single_file(export: Export, file: Path) -> None:
+    """Raise UsageError for a model of several graphs, which no single file holds."""
+    if _recipe(export.cell.workload).plan not in ONE_GRAPH:
+        raise UsageError(
+            f"{file.name}: {export.cell.workload.model_id} has several graphs: give a folder with --output-dir"
+        )
+
+
 def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExport:
     """Export (or take the export from the build cache), write the files, and compare them with the float32 torch model,
     at the points of every export and at the requested one. With the model's configuration and tokenizer, and the model
@@ -400,13 +408,8 @@ def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExpo
 
 def pack(folder: Path, file: Path) -> dict[str, int]:
     """Write the only graph of an exported folder to a single file, with its weights inside, or in `<file>.data` if
-    they are too large for that. Returns bytes by file name. Raises UsageError for several graphs, StorageError."""
-    graphs = read_bundle(folder).graphs
-    if len(graphs) > 1:
-        raise UsageError(
-            f"{file.name}: the model has {len(graphs)} graphs ({', '.join(graphs)}): give a folder with --output-dir"
-        )
-    (graph,) = graphs.values()
+    they are too large for that. Returns bytes by file name. Raises StorageError."""
+    (graph,) = read_bundle(folder).graphs.values()
     with storage_errors(f"cannot write {file}", "choose another place"):
         file.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(f".{file.name}", file.parent) as temporary:

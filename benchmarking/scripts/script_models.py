@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
+from benchmarking.core.codec import is_whole
 from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -161,6 +162,8 @@ def analyse_each(
     beside a measurement. `sequence` is a file with build stages. Raises UsageError for an invalid one, and for an
     unknown hash.
     """
+    if not is_whole(max_depth) or max_depth < 0:
+        raise UsageError(f"max_depth takes a whole number from 0: got {max_depth!r}")
     stages = None if sequence is None else str(Path(os.path.expanduser(sequence)).resolve())
     if stages is not None and not Path(stages).is_file():
         raise UsageError(f"--sequence-file {sequence}: no such file: check the path")
@@ -236,10 +239,14 @@ def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -
     return tuple(Target(path=path, hashes=hashes) for path, hashes in named.items())
 
 
-def split_arguments(script_args: str) -> tuple[str, ...]:
-    """The arguments in --script-args, split like by a shell, but without running one; without spaces, at commas
-    ("--width,64,--height,32"), except in quotes and in the value of --flag=VALUE. Raises UsageError for unbalanced
-    quotes."""
+def split_arguments(script_args: str | Sequence[str]) -> tuple[str, ...]:
+    """The arguments of a list, or those in a text like that of --script-args: split like by a shell, but without
+    running one; without spaces, at commas ("--width,64,--height,32"), except in quotes and in the value of
+    --flag=VALUE. Raises UsageError for unbalanced quotes, and for what is no text."""
+    if not isinstance(script_args, str):
+        if not isinstance(script_args, Sequence) or not all(isinstance(word, str) for word in script_args):
+            raise UsageError(f"script_args: expected a text or a list of texts, found {script_args!r}")
+        return tuple(script_args)
     words: list[str] = []
     try:
         if re.search(r"\s", script_args):

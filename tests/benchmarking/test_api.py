@@ -65,6 +65,7 @@ def test_a_model_id_is_measured_in_fresh_processes(monkeypatch):
             "batch_sizes takes whole numbers from 1: got 0",
         ),
         (("tiny-bert",), {"device": "null", "profile": "fast"}, "unknown profile 'fast'"),
+        (("tiny-bert",), {"device": "null", "options": 5}, "options: expected a mapping of names to values, found 5"),
         ((torch.nn.Linear(2, 2),), {}, "pass a tensor"),
         (
             (torch.nn.Linear(2, 2), torch.zeros(1, 2)),

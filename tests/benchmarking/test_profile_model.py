@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -207,7 +208,8 @@ def test_the_python_api_profiles_texts_and_reports_invalid_requests(scripted, tm
     assert set(profiling.save_results(tmp_path / "saved")) == {"results", "trace"}
     with pytest.raises(UsageError, match="no axis 'image_size'"):
         profiling.profile_inference(image_size=3)
-    with pytest.raises(UsageError, match="num_runs takes a whole number from 1: got 0"):
-        profiling.profile_inference(num_runs=0)
+    for wrong in (0, 2.5, None, "x", math.nan):
+        with pytest.raises(UsageError, match=f"num_runs takes a whole number from 1: got {wrong!r}"):
+            profiling.profile_inference(num_runs=wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a size has a name: batch_size=8"):
         profiling.profile_inference(8)  # type: ignore[arg-type]

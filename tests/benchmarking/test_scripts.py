@@ -734,6 +734,10 @@ def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):
     assert '--script-args "\'open": no closing quotation' in capsys.readouterr().err
     with pytest.raises(UsageError, match="no closing quotation"):
         benchmark_script("net.py", script_args="'open")
+    with pytest.raises(UsageError, match="script_args: expected a text or a list of texts, found 5"):
+        benchmark_script("net.py", script_args=5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="max_depth takes a whole number from 0: got -1"):
+        benchmark_script("net.py", max_depth=-1)
     assert benchit.main(["-d", "cache", "cache", "list"]) == 2
     assert "cache comes first, as in benchit cache list" in capsys.readouterr().err
     assert benchit.main(["missing.py", "--script-args", "--width,64"]) == 2

@@ -236,6 +236,10 @@ def test_export_to_openvino_agrees_with_torch(command, tmp_path):
         (("tiny-gpt2", "--max-length", "100000"), "100000"),
         (("tiny-vit", "--max-length", "8"), "has no token inputs"),
         (("no such model", "--task", "x"), "no such model"),
+        (
+            ("tiny-t5", "--output-name", "t5.onnx"),
+            "t5.onnx: tiny-t5 has several graphs: give a folder",
+        ),
     ],
 )
 def test_an_unsupported_export_is_refused_in_one_line(command, tmp_path, arguments, words):
