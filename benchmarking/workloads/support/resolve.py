@@ -63,6 +63,8 @@ def resolve(
     if exported is not None:
         return exported
     if (file := graph_file_of(model_id)) is not None:
+        if weights == "pretrained":
+            raise UsageError(f"--weights pretrained: {model_id} does not say what its weights are: omit --weights")
         return graph_file_workload(model_id, file, task=task, seed=seed, choices=graph)
     if graph:
         raise UsageError(f"--dim, --input and --inputs are for graph files (.onnx, .xml), not {model_id}: omit them")

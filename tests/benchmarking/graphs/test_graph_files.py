@@ -101,6 +101,13 @@ def test_a_link_and_truncated_weights_are_refused(tmp_path):
         describe(path)
 
 
+def test_a_graph_file_does_not_pass_for_pretrained(tmp_path):
+    path = write_model(tmp_path)
+    assert resolve(str(path)).weights == "given"
+    with pytest.raises(UsageError, match=r"--weights pretrained: .*model.onnx does not say what its weights are"):
+        resolve(str(path), weights="pretrained")
+
+
 def test_file_changed_after_resolution_is_not_measured(tmp_path):
     path = write_model(tmp_path, location="weights.bin")
     workload = graph_file_workload(str(path), path, task=None, seed=0)
