@@ -262,7 +262,7 @@ def _long_covariance(x: Floats, ordered: Floats) -> Floats:
 def neighbour_inflation(offs: Floats, *, error: float = 0.0, most: float = 0.99) -> float:
     """By how much neighbours that resemble each other increase the variance of a mean: (1 + r) / (1 - r), as of a
     first-order process; 1 for r below 0. `offs` are more than 4 deviations from the mean. Their correlation r is
-    corrected for its bias in short series, reduced by `error`, and limited to `most`."""
+    corrected for its bias in short series, reduced by `error` (raised by a negative one), and limited to `most`."""
     count, squares = len(offs), float(offs @ offs)
     if squares == 0:
         return 1.0

@@ -28,7 +28,7 @@ if __package__ in (None, ""):
 
 from rivals import RIVALS, Floats
 
-from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect
+from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect, find_trend
 from tests.helpers.noise import CV, NOISES
 
 SEED = 20260101
@@ -136,6 +136,30 @@ class Shape:
         rest = (histories - self.leak * np.arange(SHAPED)) @ whiten.T
         deviation = self.sd * (1 - self.correlation**2) ** 0.5
         return rest @ steps / np.sqrt((steps**2).sum(axis=0)) / deviation
+
+
+WANDERING = {
+    "normal, 2 %": Shape(sd=0.02),
+    "AR(.7), 1.5 %": Shape(sd=0.015, correlation=0.7),
+    "AR(.9), 2 %": Shape(sd=0.02, correlation=0.9),
+    "AR(.98), 3 %": Shape(sd=0.03, correlation=0.98),
+    "a walk of 0.5 % a run": Shape(sd=0.005 / (1 - 0.999**2) ** 0.5, correlation=0.999),
+}
+LEAKS = {
+    "leak of 0.2 % a run, sd 1 %": Shape(sd=0.01, leak=0.002),
+    "leak of 0.2 % a run, sd 2 %": Shape(sd=0.02, leak=0.002),
+    "leak of 0.2 % a run in AR(.5), 1 %": Shape(sd=0.01, correlation=0.5, leak=0.002),
+    "leak of 0.5 % a run in AR(.9), 1 %": Shape(sd=0.01, correlation=0.9, leak=0.005),
+}
+
+
+def trends(shape: Shape, count: int) -> tuple[float, float, float]:
+    """The share of histories that are a trend after 30 and after 80 runs, and, of an eighth of them, after any of 20 to
+    80 runs."""
+    logs = np.exp(shape.histories(count))
+    at_30, at_80 = (np.mean([find_trend(one[:runs].tolist()) is not None for one in logs]) for runs in (30, SHAPED))
+    ever = [any(find_trend(one[:runs].tolist()) for runs in range(20, SHAPED + 1)) for one in logs[: count // 8]]
+    return float(at_30), float(at_80), float(np.mean(ever))
 
 
 def _after(place: int) -> Floats:
@@ -315,6 +339,10 @@ def main() -> int:
         off = [min((abs(place - 40) for place in own(np.exp(one))), default=SHAPED) for one in shape.histories(400)]
         found = np.array([one for one in off if one <= 2 * OFF])
         print(f"| {step:.0%}, sd {sd:.0%} | {' | '.join(f'{np.mean(found <= most):.0%}' for most in (0, 1, 2, 5))} |")
+    print("\nHistories that are a trend: after 30 runs, after 80, and ever if asked after each of 20 to 80\n")
+    for name, shape in {**WANDERING, **LEAKS}.items():
+        found_at = trends(shape, arguments.histories // 10)
+        print(f"| {name} | {' | '.join(f'{share:.1%}' for share in found_at)} |", flush=True)
     print(
         "\nHistories of 80 runs, several a day: changes by the values alone, with the times of the runs, and steps of"
     )

@@ -455,7 +455,7 @@ TREND_WINDOWS = (60, 40, 30, 20)
 """Numbers of newest runs to look at: a trend may have begun recently. With fewer runs than the last there is none."""
 MAX_TREND_P = 0.0001
 LEAST_DEGREES = 8.0
-"""With fewer independent pieces of evidence, a walk looks like a trend."""
+"""With fewer independent pieces of evidence, a walk looks like a trend (docs/judging.md has how often it does)."""
 RAMP_WINDOW, LEAST_RAMP = 30, 6
 """Newest runs that the beginning of a movement is fitted to, and runs that it takes at least."""
 
@@ -488,7 +488,7 @@ def find_trend(values: Sequence[float]) -> Trend | None:
         squares = float(residuals @ residuals)
         if squares <= 1e-18 * n:
             return Trend(per_run=math.expm1(slope), runs=n, change=change, p_value=0.0)
-        inflation = neighbour_inflation(residuals)
+        inflation = neighbour_inflation(residuals, error=-1 / math.sqrt(n))  # a line flattens what wanders
         degrees = n / inflation - 2
         before, sums = np.arange(1, n), np.cumsum(x - x.mean())[:-1]
         explained = float((sums**2 * n / (before * (n - before))).max())  # by the best single step

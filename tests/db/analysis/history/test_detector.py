@@ -248,6 +248,16 @@ def test_a_rise_in_noise_is_a_trend_and_noise_alone_or_a_step_is_none():
     assert find_trend([1.003**run for run in range(19)]) is None, "too few runs"
 
 
+@pytest.mark.parametrize(("correlation", "most"), [(0.9, 5), (1.0, 14)])
+def test_what_wanders_is_rarely_a_trend(correlation, most):
+    """Twice as many are, if the correlation is taken as the residuals have it."""
+    shocks = np.random.default_rng(8).normal(0, 0.01, (400, 140))
+    walks = np.zeros_like(shocks)
+    for run in range(1, 140):
+        walks[:, run] = correlation * walks[:, run - 1] + shocks[:, run]
+    assert sum(find_trend(np.exp(one[-80:]).tolist()) is not None for one in walks) <= most
+
+
 def several_a_day(runs, days, day_sd, run_sd, histories=30):
     rng = np.random.default_rng([SEED, runs, days])
     logs = np.repeat(rng.normal(0, day_sd, (histories, days)), runs, axis=1)
