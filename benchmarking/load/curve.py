@@ -100,7 +100,7 @@ def with_knee(results: Sequence[Result]) -> list[Result]:
 
 
 def knee(loads: Sequence[float], achieved: Sequence[float]) -> int | None:
-    """The index of the last level before throughput stops growing with load; None if it grows to the end.
+    """The index of the last level before throughput nearly stops growing with load; None if it grows to the end.
 
     It is the interior level of the sorted curve at which two lines fit best, provided that they halve the squared error
     of one line, the second rises at most a quarter as fast as the first, and the level reaches 85 % of the peak

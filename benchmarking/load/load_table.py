@@ -54,7 +54,7 @@ TIMES = {
     "e2e": ("latency", "latency_median_ms", "latency"),
 }
 """Name in `--limit` -> heading, metric of the median, begin of those of the percentiles."""
-KNEE = "knee: the last level before the throughput stops growing with the load"
+KNEE = "knee: the last level before the throughput nearly stops growing with the load"
 AT_ONCE = "is_at_once"
 """Fact of a level without a rate: all of its requests were sent at once."""
 LENGTHS, OF_CURVES = ("lengths_in", "lengths_out"), ("server", "lengths")

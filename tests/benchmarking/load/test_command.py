@@ -388,7 +388,7 @@ def test_a_knee_and_a_simulation_are_explained_below_the_table(stored, capsys):
     load_table.print_run(replace(run, cell=replace(run.cell, device=device), results=(at_knee, *others)), as_json=False)
     shown = capsys.readouterr().out
     assert "(knee)" in shown
-    assert "\nknee: the last level before the throughput stops growing with the load\n" in shown
+    assert "\nknee: the last level before the throughput nearly stops growing with the load\n" in shown
     assert "\nsimulated: the numbers come from a script or an emulator, not from a device\n" in shown
 
 
