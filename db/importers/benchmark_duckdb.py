@@ -374,12 +374,20 @@ def text_in(row: Fields, *names: str) -> str | None:
 
 
 def settings_in(row: Fields) -> dict[str, Scalar]:
-    """The settings in the row's columns, those of an object by the names in it, and the number of threads."""
+    """The settings in the row's columns, those of an object by the names in it, and the number of threads. A number with
+    a fraction was measured."""
     found: dict[str, Scalar] = {}
     for name in [name for name in row if SETTING.fullmatch(name)]:
-        held = _object_in(row, name)
-        found |= (Fields(row.file, held, row.place(name)) if held else row).settings(held or (name,), PLAIN)
-        row.any(name)
+        if isinstance(value := row.peek(name), float) and not value.is_integer():
+            continue
+        if not (values := _object_in(row, name)):
+            found |= row.settings((name,), PLAIN)
+            continue
+        held = Fields(row.file, values, row.place(name), numbers_are_text=True)
+        threads = count_in(held, *THREADS)
+        found |= held.other_settings(THREADS) | ({} if threads is None else {"num_threads": threads})
+        if not held.rest():  # else what is of one machine is kept
+            row.any(name)
     threads = count_in(row, *THREADS)
     return found if threads is None else {**found, "num_threads": threads}
 

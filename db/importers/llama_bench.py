@@ -165,7 +165,8 @@ SETTING = re.compile(
 """A setting in the line above the table."""
 NO_SETTING = (
     *("pp", "tg", "pl", "n_kv", "t_pp", "speed_pp", "t_tg", "speed_tg", "t", "speed"),
-    *("model", "n_kv_max", "n_threads", "hf_repo", "hf", "hfr", "hff", "s", "v", "offline", "o", "output_format"),
+    *("model", "n_kv_max", "n_threads", "hf_repo", "hf", "hfr", "hff"),
+    *("hft", "mu", "s", "v", "lv", "offline", "o", "output_format"),
     *("npp", "ntg", "npl", "prompt", "p", "n_prompt", "n_gen", "predict", "n", "columns"),
 )
 """Fields and flags that do not distinguish series, are axes, or results; the context is as large as the calls need."""

@@ -105,6 +105,7 @@ FILES = ("onnx", "loadEngine", "uff", "model")
 NO_SETTING = (
     *FILES,
     *BUILT_FOR,
+    *("deploy", "explicitBatch", "nvtxMode", "remoteAutoTuningConfig"),
     *("batch", "maxBatch", "shapes", "optShapes", "streams", "infStreams", "input", "output", "device", "loadInputs"),
     *("iterations", "duration", "warmUp", "avgRuns", "percentile", "skipInference", "buildOnly", "separateProfileRun"),
     *("timeDeserialize", "timeRefit", "calib", "saveEngine", "timingCacheFile", "noBuilderCache", "asyncFileReader"),

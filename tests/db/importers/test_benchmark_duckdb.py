@@ -196,6 +196,18 @@ def test_settings_of_runs_and_results_tell_series_apart_and_sizes_are_no_metrics
     assert [run.results[0].point.label for run in runs] == ["b1 n32 steps=4", "b1 n32", "b1"]
 
 
+def test_measured_numbers_and_what_is_of_one_machine_are_no_settings(runs_of):
+    sql = """
+    CREATE TABLE benchmark_runs (run_id INTEGER, model VARCHAR, runtime_mode JSON);
+    INSERT INTO benchmark_runs VALUES (1, 'm', '{"cache_dir": "/home/me", "seed": 3, "level": 2, "num_threads": "8"}');
+    CREATE TABLE benchmark_results (run_id INTEGER, batch_size INTEGER, compile DOUBLE, latency_ms DOUBLE);
+    INSERT INTO benchmark_results VALUES (1, 1, 1.53, 5), (1, 2, 1.61, 9);
+    """
+    (run,) = runs_of(sql)
+    assert (run.cell.runtime_mode, run.cell.num_threads, len(run.results)) == ({"level": 2}, 8, 2)
+    assert '"seed": 3' in run.origin.kept["benchmark_runs"]["runtime_mode"]
+
+
 def test_the_expression_of_a_generated_column_is_not_run(runs_of):
     hidden = "ALTER TABLE benchmark_runs RENAME TO kept; CREATE TABLE benchmark_runs (run_id VARCHAR, model VARCHAR, "
     generated = "secret VARCHAR GENERATED ALWAYS AS (current_setting('temp_directory')));"

@@ -193,6 +193,7 @@ def test_flags_that_change_what_a_query_does_are_settings_and_a_dla_is_no_gpu(tm
         ("--ofNewerVersions=3", {"ofNewerVersions": "3"}),
         ("--dynamicPlugins=/home/me/plugin.so", {"dynamicPlugins": "plugin.so"}),
         ("--exportProfile=/tmp/p.json", {"dumpProfile": True}),
+        ("--explicitBatch --nvtxMode=verbose --deploy=/tmp/a.prototxt --remoteAutoTuningConfig=ssh://a@b", {}),
         ("--dumpProfile --separateProfileRun --exportTimes=t.json --duration=60 --device=1 --verbose", {}),
     ],
 )
