@@ -93,6 +93,7 @@ STANDARD = {
 NOT_SENT = re.compile(
     r"(?:(?:data\d*|input)\.)?(?:name|entries|entries_explicit|records|num_dataset_entries|num_prompts)|"
     r"(?:input\.)?(?:goodput|headers?)(?:\..*)?|type|endpoint_type|streaming|api_key|u|async|grpc_method|wait_for_model_.*|"
+    r"(?:input\.)?conversation\.num|"
     r".*\b(?:isl|osl|input_tokens|output_tokens|synthetic_tokens)(?:\.mean)?|(?:synthetic_input|output)_tokens_mean|"
     r"model|models|model_names|formatted_model_name|tokenizer|subcommand|config|generate_plots|concurrency|request_rate|"
     r"measurement_interval|stability_percentage|(?:warmup_)?request_count|num_(?:warmup_)?requests"
@@ -102,7 +103,7 @@ SENT_BY_DEFAULT = re.compile(
     r"(?:.*\.)?(?:batch_size(?:_text|_image)?=1|(?:turns?\.|session_turns_)mean=1(?:\.0)?|"
     r"(?:turn_)?delay[._]ratio=1\.0|prefix_prompt[._]length=100|image_(?:width|height)_mean=100|"
     r"image_?s?[._]format=png|audio\.format=wav|(?:depths|sample_rates)=\[16(?:\.0)?\]|num_channels=1|block_size=512|"
-    r"prompt_source=synthetic|model_selection_strategy=round_robin|connection_reuse=pooled)|"
+    r"prompt_source=synthetic|model_selection_strategy=round_robin|connection_reuse(?:_strategy)?=pooled)|"
     r"backend=tensorrtllm|data\.type=synthetic"
 )
 """Defaults, which GenAI-Perf's files all state, as PATH=VALUE."""

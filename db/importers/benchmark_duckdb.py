@@ -374,8 +374,8 @@ def text_in(row: Fields, *names: str) -> str | None:
 
 
 def settings_in(row: Fields) -> dict[str, Scalar]:
-    """The settings in the row's columns, those of an object by the names in it, and the number of threads. A number with
-    a fraction was measured."""
+    """The settings in the row's columns, those of an object by the names in it, and the number of threads. A number
+    with a fraction was measured."""
     found: dict[str, Scalar] = {}
     for name in [name for name in row if SETTING.fullmatch(name)]:
         if isinstance(value := row.peek(name), float) and not value.is_integer():
