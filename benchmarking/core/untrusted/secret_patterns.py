@@ -336,25 +336,31 @@ def _known(values: frozenset[str]) -> re.Pattern[str] | None:
 
 def _in_any_form(value: str) -> str:
     """A pattern of the value whose signs may be written as in JSON, HTML, URLs (encoded up to four times), code, a
-    shell, SQL or CSV, each in its own way."""
-    pattern = ""
-    for one in value:
+    shell, SQL or CSV, each in its own way.
+
+    Each sign is matched in one way only (`(?>`), the longest forms first: a text with the beginning of a value of many
+    signs, such as one that was cut off, would take exponential time.
+    """
+    pattern = backslashes = ""
+    for signs in re.findall(r"\\+|'+|\"+|.", value, re.DOTALL):
+        one, more = signs[0], "+" if len(signs) > 1 else ""
         if one.isascii() and one.isalnum():
-            pattern += one
+            pattern, backslashes = pattern + one, ""
             continue
         number, sign, in_url = ord(one), re.escape(one), quote(one, safe="", errors="surrogateescape")
         in_url = f"%{number:02x}" if in_url == one else in_url
+        escape = backslashes or r"\\{1,8}"
         forms = [sign * 2, rf"{sign}\"{sign}\"{sign}", rf"{sign}\\{sign * 2}"] if one in "'\"" else []
         forms += [r"\+"] if one == " " else []
-        forms += [
-            rf"\\{{0,8}}{sign}",
-            rf"\\{{1,8}}(?:u{number:04x}|x{number:02x})",
-            in_url.replace("%", "%(?:25){0,3}"),
-        ]
-        forms += [re.escape(form[1:-1]).replace(r"\\", r"\\{1,8}") for form in (json.dumps(one), repr(one))]
+        forms += [rf"{escape}(?:u{number:04x}|x{number:02x})", in_url.replace("%", "%(?:25){0,3}")]
         forms += [rf"&(?:amp;){{0,2}}#(?:{number}|x{number:x});", re.escape(html.escape(one))]
-        pattern += f"(?i:{'|'.join(dict.fromkeys(forms))})"
-    return pattern
+        if one == "\\":
+            backslashes, forms, more = r"\\{0,8}", [*forms, r"\\"], "+"  # it takes those of the next sign's escape, too
+        else:
+            escaped = (re.escape(form[1:-1]).replace(r"\\", escape) for form in (json.dumps(one), repr(one)))
+            backslashes, forms = "", [*forms, *escaped, rf"\\{{0,8}}{sign}"]
+        pattern += f"(?>(?i:{'|'.join(dict.fromkeys(forms))}){more})"
+    return f"{re.escape(value)}|{pattern}"
 
 
 def _base64_inside(content: bytes, shift: int) -> str:
