@@ -30,7 +30,7 @@ from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Doubt, Point, 
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, percentile_intervals, quantile
 from benchmarking.core.untrusted.redaction import without_secrets
 from db.importers.support.measures import foreign_result, latency_metrics
-from db.importers.support.reading import INT32_MAX, Fields
+from db.importers.support.reading import INT32_MAX, Fields, storable
 
 Value = TypeVar("Value")
 Columns = Mapping[tuple[str, str], str]
@@ -330,7 +330,7 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
         if isinstance(value, dict):
             yield from _leaves(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", value
+            yield f"{prefix}{name}", storable(value)
 
 
 def rising(settings: Mapping[str, Scalar]) -> tuple[Doubt, ...]:
