@@ -115,9 +115,11 @@ BY_MAJORITY: frozenset[Severity] = frozenset({"noisy", "throttled"})
 Doubts = tuple[Doubt, ...]
 
 
-def about_samples(values_ms: Sequence[float], in_flight: int = 1, *, is_accelerator: bool = False) -> Doubts:
+def about_samples(
+    values_ms: Sequence[float], in_flight: int = 1, *, inner_loops: int = 1, is_accelerator: bool = False
+) -> Doubts:
     """Doubts about one launch's wall times, given in measured order. Thresholds allow for chance. With requests in
-    flight, the throughput does not follow from the median latency anyway."""
+    flight, the throughput does not follow from the median latency anyway. Each is the mean of `inner_loops`."""
     statistics = describe(values_ms)
     n, middle = statistics.n, statistics.median
     few = doubt("few_samples", n=n, threshold=FEW_SAMPLES) if n < FEW_SAMPLES else None
@@ -140,7 +142,8 @@ def about_samples(values_ms: Sequence[float], in_flight: int = 1, *, is_accelera
     change, drifts = drift(values_ms, finds_trends=is_accelerator), None
     if change is not None and abs(change.z) > DRIFT_Z:
         drifted = doubt("drift", relative_change=change.relative_change, threshold=DRIFT, z=change.z)
-        apart_s = 2 / 3 * sum(values_ms) / MS_PER_S / in_flight  # the middles of the first and the last third
+        # Between the middles of the first and the last third.
+        apart_s = 2 / 3 * sum(values_ms) * inner_loops / MS_PER_S / in_flight
         in_time = change.relative_change * HEATING_S / apart_s
         if abs(change.relative_change) > DRIFT:
             drifts = drifted

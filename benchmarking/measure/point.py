@@ -271,7 +271,10 @@ def _doubts(context: MeasureContext, latency: LatencyPass) -> tuple[Doubt, ...]:
     return (
         *doubt_rules.about_window(latency.window, is_accelerator=is_accelerator),
         *doubt_rules.about_samples(
-            latency.watch.calls_ms, context.operation.requests_in_flight, is_accelerator=is_accelerator
+            latency.watch.calls_ms,
+            context.operation.requests_in_flight,
+            inner_loops=latency.watch.inner_loops,
+            is_accelerator=is_accelerator,
         ),
         *doubt_rules.about_stop(
             latency.stop_reason, latency.relative_half_width, context.settings.target_relative_half_width

@@ -162,6 +162,8 @@ def test_an_accelerator_that_heats_up_beyond_a_short_pass_has_drift_as_informati
     assert found.evidence["apart_s"] == pytest.approx(2 / 3 * sum(rising) / 1000)
     per_s = found.evidence["relative_change"] / found.evidence["apart_s"]
     assert found.evidence["change_in_half_a_minute"] == pytest.approx(30 * per_s)
+    in_blocks = doubt_rules.about_samples(rising, inner_loops=2, is_accelerator=True)
+    assert kinds(in_blocks) == [], "blocks of two calls are twice as far apart"
 
 
 @pytest.mark.parametrize(("step_ms", "expected"), [(0.1, ["coarse_clock"]), (0.01, [])])
