@@ -312,7 +312,7 @@ def precision_of(module: GivenModule) -> Precision:
     if module.sequence is not None and module.sequence.precision is not None:
         return module.sequence.precision
     for precision in PRECISIONS:
-        if module.dtype in (precision, None):
+        if module.dtype in (precision, None) and "float" in precision:  # int8 is a way to quantize what has no int8 yet
             return precision
     main = next((name for name in str(module.dtype).split(", ") if "float" in name), None)
     what = f"the parameters of {module.class_name} ({module.short_hash}) are {module.dtype}"

@@ -867,6 +867,8 @@ def test_a_precision_replaces_that_of_the_most_parameters_and_nothing_else(cache
     assert module.dtype == "bfloat16, float32, complex64"
     with pytest.raises(UnsupportedError, match="are bfloat16, float32, complex64: use --precision bfloat16, which"):
         script_models.precision_of(module)
+    with pytest.raises(UnsupportedError, match="are int8, which is not supported: use --precision float32"):
+        script_models.precision_of(replace(module, dtype="int8"))  # and not: quantize what already is
     for dtype in (torch.bfloat16, torch.float32):
         operation = operation_of(analysis, dtype=dtype)
         net = operation._model
