@@ -361,15 +361,18 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
             kind = statements[-1].type.name
             if kind not in READ_STATEMENTS:
                 raise UsageError(f"{kind} is not read-only: use SELECT, DESCRIBE or EXPLAIN")
-            params, bound = question["params"] or None, None
-            if question["form"] == "rows" and kind not in ("EXPLAIN", "PRAGMA"):  # which would run here
+            params, texts, inside = question["params"] or None, list[str](), f"{without_end(sql)}\n)"
+            if question["form"] == "rows":
                 with suppress(StorageError), translate_errors(warehouse.path):  # raised below, with its position
-                    bound = cursor.sql(sql, params=params)
-            if bound is not None and any(texts := [_without_intervals(kind) for kind in bound.types]):
+                    cursor.execute(f"FROM ({inside} LIMIT 0", params)  # runs nothing
+                    kinds = [kind for _, kind, *_ in cursor.description or ()]
+                    texts = [_without_intervals(kind) for kind in kinds]
+            if any(texts):
                 kept = ", ".join(f"#{place}{text and f'::{text}'}" for place, text in enumerate(texts, 1))
                 before = "FROM ("
-                cursor.execute(f"{before}{without_end(sql)}\n) SELECT {kept}", params)
-                columns = list(zip(bound.columns, bound.types, strict=True))
+                cursor.execute(f"DESCRIBE {sql}", params)  # a column in parentheses has a name of its own
+                columns = [(name, kind) for (name, *_), kind in zip(cursor.fetchall(), kinds, strict=True)]
+                cursor.execute(f"{before}{inside} SELECT {kept}", params)
             else:
                 cursor.execute(sql, params)
                 columns = [(name, kind) for name, kind, *_ in cursor.description or ()]

@@ -78,6 +78,15 @@ def test_intervals_and_infinite_times_are_the_texts_of_duckdb(ask):
     assert ask("SELECT INTERVAL 1 DAY; -- a day;")[1:] == [("1 day",)]
     assert ask("PIVOT (VALUES (INTERVAL 1 DAY, 'b')) t(x, y) ON y USING first(x)") == [("b",), ("1 day",)]
     assert ask("SELECT 'x' AS y -- a text\nFROM range(1)")[1:] == [("x",)]
+    assert ask("SELECT INTERVAL 1 DAY AS a, 2 AS a")[0] == ("a", "a")
+
+
+def test_a_statement_with_parameters_runs_once(asked_database, monkeypatch):
+    """A relation of DuckDB that has parameters is run when it is made."""
+    monkeypatch.setattr("duckdb.DuckDBPyConnection.sql", None)
+    question = {"sql": "SELECT $x AS x", "params": {"x": "1"}, "form": "rows", "most_rows": None}
+    with Warehouse.open(asked_database, for_questions=True) as warehouse:
+        assert list(questions._run_query(warehouse, question)) == [("columns", [("x", "VARCHAR")]), ("rows", [["1"]])]
 
 
 def test_an_answer_with_intervals_is_read_in_parts(asked_database):
