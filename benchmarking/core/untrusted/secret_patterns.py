@@ -353,7 +353,8 @@ def _in_any_form(value: str) -> str:
         forms = [sign * 2, rf"{sign}\"{sign}\"{sign}", rf"{sign}\\{sign * 2}"] if one in "'\"" else []
         forms += [r"\+"] if one == " " else []
         forms += [rf"{escape}(?:u{number:04x}|x{number:02x})", in_url.replace("%", "%(?:25){0,3}")]
-        forms += [rf"&(?:amp;){{0,2}}#(?:{number}|x{number:x});", re.escape(html.escape(one))]
+        in_html = rf"(?:&(?:amp;){{0,2}}#(?:{number}|x{number:x});|{re.escape(html.escape(one))})"
+        forms += [rf"\\{{0,8}}{in_html}"]  # JSON inside HTML has \&quot;
         if one == "\\":
             backslashes, forms, more = r"\\{0,8}", [*forms, r"\\"], "+"  # it takes those of the next sign's escape, too
         else:

@@ -153,6 +153,7 @@ def test_an_escape_before_a_secret_is_no_part_of_its_word(monkeypatch, before):
             r"a\u0026b'c+d",
             r"a\&b\'c\+d",
             "a%26b%27c%2Bd",
+            r"a&amp;b\&#x27;c+d",
             "a&b''c+d",
         ),
         *("""a&b'"'"'c+d""", r"a&b'\''c+d", r"a\\u0026b\\'c+d", "a%252526b%252527c%25252bd", "A&AMP;B'C+D"),
