@@ -600,7 +600,7 @@ def _batched_table_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
 
 
 def _flags_of(command: str) -> dict[str, str]:
-    """The flags of a command but the model's, by the names of the fields, with their values; "1" for none."""
+    """The flags of a command but the model's, by the names of the fields, with their values; "1" for none and on."""
     words = words_of(command)
     found: dict[str, str] = {}
     for flag, following in zip(words, [*words[1:], "-"], strict=True):
@@ -608,7 +608,7 @@ def _flags_of(command: str) -> dict[str, str]:
             name, is_joined, value = flag.lstrip("-").partition("=")
             name = name.replace("-", "_")
             value = value if is_joined else "1" if re.match(r"-(?!\d)", following) else following
-            found[FLAGS_OF_SETTINGS.get(name, name)] = value
+            found[FLAGS_OF_SETTINGS.get(name, name)] = {"on": "1", "off": "0"}.get(value, value)
     return found
 
 

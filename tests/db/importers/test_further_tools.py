@@ -365,6 +365,7 @@ llama_batched_bench: n_kv_max = 2048, n_batch = 2048, is_tg_separate = {}, n_thr
         ("-b 64 -ctk f16 -sm layer", 0, 8, {}, 40.0),
         ("-lv 3 -hft hf_secret -mu https://example.com/a.gguf", 0, 8, {}, 40.0),
         ("-tgs", 1, 8, {"is_tg_separate": "1"}, 10.0),
+        ("-fa on", 0, 8, {"flash_attn": "1"}, 40.0),
         ("", 0, 2, {"n_threads_batch": "2"}, 40.0),
         ("-ctk q8_0 --cache-type-v q4_0", 0, 8, {"type_k": "q8_0", "type_v": "q4_0"}, 40.0),
         ("-ot exps=CPU --no-repack", 0, 8, {"tensor_buft_overrides": "exps=CPU", "no_repack": "1"}, 40.0),
