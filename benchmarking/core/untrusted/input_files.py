@@ -143,7 +143,9 @@ def unpacked_digest(path: Path) -> str:
         is_packed = opened.read(len(GZIP_MAGIC)) == GZIP_MAGIC
         opened.seek(0)
         status, digest, unpacked_bytes = os.fstat(opened.fileno()), hashlib.sha256(), 0
-        stored_bytes = min(status.st_size, getattr(status, "st_blocks", math.inf) * STAT_BLOCK_BYTES)
+        # Some file systems state no blocks, at all or until they have written them.
+        blocks_bytes = getattr(status, "st_blocks", math.inf) * STAT_BLOCK_BYTES
+        stored_bytes = min(status.st_size, max(blocks_bytes, ALWAYS_UNPACKED_BYTES / 2))
         try:
             with gzip.open(opened) if is_packed else nullcontext(opened) as content:
                 while block := content.read(DIGESTED_BYTES):

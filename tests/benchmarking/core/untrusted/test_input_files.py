@@ -68,6 +68,10 @@ def test_a_digest_ends_for_content_that_is_not_stored(tmp_path):
     small.write_bytes(gzip.compress(b"{}"))
     assert unpacked_digest(plain) == hashlib.sha256(plain.read_bytes()).hexdigest()
     assert unpacked_digest(small) == hashlib.sha256(b"{}").hexdigest()
+    unstated = tmp_path / "unstated.json"  # like a stored one where the file system states no blocks
+    unstated.touch()
+    os.truncate(unstated, 2 * ALWAYS_UNPACKED_BYTES)
+    assert unpacked_digest(unstated) == unpacked_digest(plain)
 
 
 def test_json_at_its_limits_and_brackets_in_text_are_read():
