@@ -65,6 +65,7 @@ OWN_NAMES = {
     "run_records.py": {"table": "of TABLES"},
     "query/questions.py": {
         "kind": "DuckDB's name for the kind of a statement, in a message",
+        "sql": "the user's own statement",
     },
     "upkeep/merging.py": {
         **dict.fromkeys(("table", "key", "raw_key", "self._new(table)"), "of CONTENTS"),
