@@ -326,9 +326,11 @@ def main() -> None:
     use_large_pages()
     connection = socket.socket(fileno=int(sys.argv[1]))
     while True:
-        request = serve(connection)
+        request = None
+        with suppress(OSError, EOFError):  # a command that was killed while it asked
+            request = serve(connection)
         if request is None:
-            os._exit(0)
+            os._exit(0)  # the usual end would wait for threads of libraries, which no fork has
         connection.detach()
         if request["module"] in LEAVES:
             break
