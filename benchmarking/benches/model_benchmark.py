@@ -20,21 +20,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from benchmarking.core.codec import is_whole
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import LATENCY_WALL, MS_PER_S, CustomMetric
-from benchmarking.core.records import (
-    INT32_MOST,
-    PRECISIONS,
-    Json,
-    Point,
-    Precision,
-    Result,
-    Scalar,
-    available,
-    is_whole,
-)
+from benchmarking.core.records import INT32_MOST, PRECISIONS, Json, Point, Precision, Result, Scalar, available
 from benchmarking.core.sample_statistics import Statistics, describe, quantile, tail_min_samples
 
 FIELD_ALIASES: Mapping[str, str] = {

@@ -25,8 +25,6 @@ from benchmarking.core.codec import Range
 from benchmarking.core.codec import canonical_hash as canonical_hash
 from benchmarking.core.codec import dumps as dumps
 from benchmarking.core.codec import from_json as from_json
-from benchmarking.core.codec import is_number as is_number
-from benchmarking.core.codec import is_whole as is_whole
 from benchmarking.core.codec import json_text as json_text
 from benchmarking.core.codec import to_json as to_json
 from benchmarking.core.errors import FormatError, UsageError

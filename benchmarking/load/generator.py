@@ -25,11 +25,12 @@ from typing import Any
 import psutil
 
 from benchmarking.core.child_process import module_command, start
+from benchmarking.core.codec import is_whole
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter, is_whole
+from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter
 from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.load.connections import MAX_DETAIL, MAX_REFUSAL, RequestError, Target, client_of
 from benchmarking.load.traffic import (

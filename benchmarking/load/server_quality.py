@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.quality import MIN_WINDOWS, Quality, QualitySettings, without_quality
-from benchmarking.core.records import FAILED, NOT_SUPPORTED, Json, is_number
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, Json
 from benchmarking.core.untrusted.input_files import parse_json
 from benchmarking.core.untrusted.redaction import cut_to
 from benchmarking.load.connections import Target

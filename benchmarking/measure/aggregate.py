@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.doubts import validity
 from benchmarking.core.metrics import (
     CUSTOM_METRICS,
@@ -42,7 +43,6 @@ from benchmarking.core.records import (
     Result,
     Status,
     Workload,
-    is_number,
 )
 from benchmarking.core.sample_statistics import IntervalScope, LaunchStatistics, Statistics, describe, over_launches
 from benchmarking.core.text import grouped

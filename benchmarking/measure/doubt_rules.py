@@ -11,11 +11,12 @@ from dataclasses import replace
 from statistics import mean, median
 from typing import Any
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
 from benchmarking.core.doubts import SEVERITIES, doubt, of_slow_calls
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.plugins import kind_of
-from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload, is_number
+from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload
 from benchmarking.core.sample_statistics import (
     IQR_ERROR,
     MIN_SAMPLES_FOR_CLOCK_STEP,

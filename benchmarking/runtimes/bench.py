@@ -22,6 +22,7 @@ from benchmarking.benches.model_benchmark import (
     takes_config,
     timed_by,
 )
+from benchmarking.core.codec import is_number
 from benchmarking.core.contracts import NOT_AS_REQUESTED, ForeignCode, Mark, Operation, Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import (
@@ -46,7 +47,6 @@ from benchmarking.core.records import (
     Readings,
     Scalar,
     Workload,
-    is_number,
 )
 from benchmarking.runtimes.support.torch.counting import BY_DEVICE, count_work
 

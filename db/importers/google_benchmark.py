@@ -12,9 +12,10 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import Doubt, Json, Result, Scalar, is_number
+from benchmarking.core.records import Doubt, Json, Result, Scalar
 from benchmarking.core.text import grouped
 from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile

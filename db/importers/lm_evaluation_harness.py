@@ -16,8 +16,9 @@ from datetime import datetime
 from statistics import fmean
 from typing import Any
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.quality import Quality, QualityValue
-from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Point, Scalar, canonical_hash, is_number
+from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Point, Scalar, canonical_hash
 from benchmarking.core.sample_statistics import exact_share_interval
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile

@@ -573,14 +573,9 @@ def _explained(
         return UsageError(f"{position}{problem.message}: as a name, write AS {near[1]} (it is also a word of SQL)")
     if table := NO_TABLE.match(problem.message):
         name = table[1].lower()
-        similar_names = nearest(
-            name, [row["name"] for row in warehouse.query(TABLE_NAMES).dicts()], number=1, similar=0.8
-        )
-        guessed = [
-            OTHER_TABLES.get(name),
-            *similar_names,
-            *map(OTHER_TABLES.get, name.split("_")),
-        ]  # load_results is one of loads
+        stored = [row["name"] for row in warehouse.query(TABLE_NAMES).dicts()]
+        by_parts = map(OTHER_TABLES.get, name.split("_"))  # load_results is one of loads
+        guessed = [OTHER_TABLES.get(name), *nearest(name, stored, number=1, similar=0.8), *by_parts]
         if ours := next(filter(None, guessed), None):
             return UsageError(f"{position}there is no table {table[1]}: did you mean {ours}?")
     if PERCENTILE.match(problem.message):

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.codec import is_whole
 from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.plugins import has, kind_of
 from benchmarking.core.records import (
@@ -27,7 +28,6 @@ from benchmarking.core.records import (
     Json,
     Readings,
     canonical_hash,
-    is_whole,
 )
 from benchmarking.devices.support.system_values import (
     RunCommand,

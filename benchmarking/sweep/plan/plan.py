@@ -18,22 +18,13 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
+from benchmarking.core.codec import is_number
 from benchmarking.core.command_line import flag_words
 from benchmarking.core.contracts import ForeignCode
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import provenance, uuid7
-from benchmarking.core.records import (
-    INT32_MOST,
-    Cell,
-    Device,
-    Hardware,
-    Point,
-    Provenance,
-    Readings,
-    Rebuild,
-    is_number,
-)
+from benchmarking.core.records import INT32_MOST, Cell, Device, Hardware, Point, Provenance, Readings, Rebuild
 from benchmarking.core.text import grouped
 from benchmarking.measure.context import Settings
 

@@ -15,8 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.codec import is_whole
 from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
-from benchmarking.core.records import Json, is_whole
+from benchmarking.core.records import Json
 from benchmarking.core.text import cut_off
 from benchmarking.core.untrusted import input_files
 from benchmarking.workloads.support import quantized_weights

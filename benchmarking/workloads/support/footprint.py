@@ -24,20 +24,10 @@ from math import prod
 from pathlib import Path
 
 from benchmarking.core import plugins
+from benchmarking.core.codec import is_whole
 from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import (
-    NOT_SUPPORTED,
-    Cell,
-    Family,
-    Json,
-    Point,
-    Precision,
-    Readings,
-    Scalar,
-    Workload,
-    is_whole,
-)
+from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Scalar, Workload
 from benchmarking.devices.support.host import FREE, TOTAL, free_host_bytes, free_memory
 from benchmarking.runtimes.support.torch.several_devices import weight_copies
 from benchmarking.workloads.support.configuration import LAYERS

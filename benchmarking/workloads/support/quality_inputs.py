@@ -30,11 +30,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.codec import is_whole
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.quality import CONTEXT_TOKENS, SCORED_TOKENS, TEXT_WINDOWS, QualitySettings
-from benchmarking.core.records import Json, Workload, is_whole
+from benchmarking.core.records import Json, Workload
 from benchmarking.core.text import listed
 from benchmarking.core.untrusted.input_files import open_regular, parse_json, read_text
 from benchmarking.workloads.support import processing

@@ -20,9 +20,10 @@ from dataclasses import replace
 from importlib import resources
 from typing import Any
 
+from benchmarking.core.codec import is_whole
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.records import Json, Point, Readings, Workload, is_whole
+from benchmarking.core.records import Json, Point, Readings, Workload
 from benchmarking.workloads.support.configuration import integer, part
 from benchmarking.workloads.support.generation import takes
 

@@ -29,12 +29,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.plugins import has
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS, TO_MEASURE, source_of
-from benchmarking.core.records import Point, is_number
+from benchmarking.core.records import Point
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.core.verdicts.judging import FEW_LAUNCHES

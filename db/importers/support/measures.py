@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.doubts import KINDS, SEVERITIES, doubt, of_slow_calls, validity
 from benchmarking.core.errors import FormatError
 from benchmarking.core.metrics import LATENCY, MS_PER_S, OF_SINGLE_CALLS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
@@ -31,7 +32,6 @@ from benchmarking.core.records import (
     Samples,
     Severity,
     Status,
-    is_number,
 )
 from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatistics, describe, over_launches, slow_calls

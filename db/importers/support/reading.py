@@ -14,10 +14,11 @@ from datetime import UTC, datetime, timedelta
 from types import UnionType
 from typing import Any, NoReturn, TypeGuard, TypeVar
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.provenance import naive_utc
-from benchmarking.core.records import Doubt, Json, Scalar, is_number
+from benchmarking.core.records import Doubt, Json, Scalar
 from benchmarking.core.text import cut_off
 from benchmarking.core.untrusted.input_files import parse_yaml, without_surrogates
 from benchmarking.core.untrusted.redaction import cut_to

@@ -19,10 +19,11 @@ from math import isfinite, prod
 from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
+from benchmarking.core.codec import is_number
 from benchmarking.core.errors import OutOfMemoryError, StorageError, memory_errors
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import version_of
-from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Cell, Json, Point, Readings, is_number
+from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Cell, Json, Point, Readings
 from benchmarking.core.untrusted.redaction import cut_to
 
 NAMES = ("flops", "bytes_accessed")
