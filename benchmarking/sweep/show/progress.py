@@ -108,6 +108,8 @@ class Progress(Observer):
         """Estimated seconds left; None before the first point is finished, or the first after a wait."""
         self._next_estimate_s = 0.0
         self._began_s = self._point_began_s
+        """When the sweep began; later by as long as it waited for its device."""
+        self._waiting_since_s: float | None = None
         self._measured_s = 0.0
         """Seconds of all timed calls, excluding warm-ups."""
         self._warm_up_began_s: float | None = None
@@ -115,11 +117,13 @@ class Progress(Observer):
         self._has_warned = self._has_summarised = False
 
     def preparing(self, track: Track, what: str) -> None:
+        self._end_wait()
         text = f"preparing {cell_name(track.plan.cell)}: {what}"
         self._show(text)
         self._now(text)
 
     def launch(self, track: Track, launch: int) -> None:
+        self._end_wait()
         self._launched_s, self._is_loading = time.monotonic(), True
         text = f"loading {cell_name(track.plan.cell)}, launch {launch + 1}"
         if not self._display.is_drawn and not launch and 1 < len(self.tracks) < MANY_CELLS:
@@ -215,7 +219,18 @@ class Progress(Observer):
     def waiting(self, message: str) -> None:
         self._display.say(message)
         self.left_s, self._next_estimate_s = None, 0.0  # how long it waits is not known
+        if self._waiting_since_s is None and not self._is_cluster:  # of which other machines go on
+            self._waiting_since_s = time.monotonic()
         self._now(message)
+
+    def _end_wait(self) -> None:
+        if self._waiting_since_s is not None:
+            self._began_s += time.monotonic() - self._waiting_since_s
+            self._waiting_since_s = None
+
+    @property
+    def _is_cluster(self) -> bool:
+        return any(track.plan.cluster is not None for track in self.tracks)
 
     def machines(self, machines: Sequence[MachineProgress]) -> None:
         if self._display.is_drawn:
@@ -232,7 +247,7 @@ class Progress(Observer):
             self._has_summarised = True
             wall_s = max(0.0, time.monotonic() - self._began_s)
             share = f", {self._measured_s / wall_s:.0%} of it timed calls" if wall_s > 0 else ""
-            if any(track.plan.cluster is not None for track in self.tracks):
+            if self._is_cluster:
                 share = ""  # several machines measured at the same time
             points, times = len({(timed.track, timed.label) for timed in self._timed}), len(self._timed)
             each = f", measured {times} times," if times > points else ""

@@ -151,6 +151,26 @@ def test_a_clock_that_stands_still_or_goes_back_leaves_out_the_share_of_timed_ca
     assert stream.getvalue().splitlines()[-1] == "8 points in 0 s"
 
 
+def test_the_summary_does_not_count_the_wait_for_the_device(monkeypatch):
+    clock = SimpleNamespace(now_s=0.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now_s)
+    monkeypatch.setattr(progress, "cell_name", lambda cell: "cell")
+    track, stream = Track(PROFILES["quick"]), io.StringIO()
+    shown = Progress([track], stream)
+    shown.waiting("cpu is in use by process 1")
+    clock.now_s = 60.0
+    shown.waiting("still in use")
+    clock.now_s = 70.0
+    shown.launch(track, 0)
+    for point in POINTS:
+        shown.live(track, 0, point, None)
+        clock.now_s += 1.0
+        track.open.remove((0, point))
+        shown.measured(track, measurement(0, point, 0.1, 5))
+    shown.close()
+    assert stream.getvalue().splitlines()[-1] == "8 points in 8 s, 50% of it timed calls"
+
+
 def test_a_fixed_number_of_calls_is_scaled_with_the_work(monkeypatch):
     pairs, _ = sweep(monkeypatch, Settings(fixed_iterations=40), 0.1)
     assert all(left_s == pytest.approx(really_s, rel=0.05) for left_s, really_s in pairs)
