@@ -274,6 +274,7 @@ def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
         return plan
     # The path of the hub's cache differs between machines, but its content must be equal.
     weights: WeightsChoice = "random" if workload.weights == "random" else "pretrained"
+    weights = "auto" if workload.source == "file" else weights  # a file has the weights that it has
     name_or_path = workload.model_id if workload.source == "hub" else workload.path or workload.model_id
     try:
         graph = choices_of(workload)

@@ -20,15 +20,32 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError
+from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import BundleKind
-from benchmarking.core.records import Json, Precision, Size, WeightsKind, Whole, dumps, from_json, to_json
-from benchmarking.core.untrusted.input_files import read_json
+from benchmarking.core.records import (
+    Json,
+    Precision,
+    Size,
+    WeightsKind,
+    Whole,
+    Workload,
+    dumps,
+    from_json,
+    json_text,
+    to_json,
+)
+from benchmarking.core.untrusted.input_files import parse_json, read_json
 
 MANIFEST = "bundle.json"
 MAX_MANIFEST_BYTES = 16_000_000
 FORMAT_VERSION = 1
+ORIGIN = "benchhouse.exported"
+"""Key of `origin_text` in the metadata of a file itself: ONNX's and GGUF's, and OpenVINO's rt_info under "framework",
+where its converters put the metadata of an ONNX file."""
+MAX_ORIGIN_CHARACTERS = 10_000
+EXPORTED_FROM = "exported_from"
+"""Key of the same facts in the description of such a file."""
 STORED_AS: Mapping[Precision, tuple[str, ...]] = {
     "tf32": ("float32",),
     "int8": ("int8", "uint8"),
@@ -187,6 +204,34 @@ def read_bundle(folder: Path) -> Bundle:
         return from_json(Bundle, read_json(path, MAX_MANIFEST_BYTES), str(path))
     except (StorageError, ValueError) as error:
         raise BenchhouseError(f"{path} is not a valid bundle of graphs ({error})") from error
+
+
+def origin_text(workload: Workload) -> str:
+    """What a file made from a model says about it, wherever the file goes: bundle.json stays in its folder."""
+    return json_text({name: getattr(workload, name) for name in ("model_id", "task", "weights", "seed", "revision")})
+
+
+def origin_of(stated: object) -> dict[str, Json]:
+    """The part of a file's description with the origin that its metadata state; empty if they state none, or nothing
+    usable about the weights."""
+    try:
+        is_text = isinstance(stated, str) and len(stated) <= MAX_ORIGIN_CHARACTERS
+        facts = parse_json(str(stated).encode(), ORIGIN) if is_text else None
+    except (FormatError, UnicodeEncodeError):
+        return {}
+    if not isinstance(facts, dict) or facts.get("weights") not in ("pretrained", "random"):
+        return {}
+    return {EXPORTED_FROM: {name: value for name, value in facts.items() if isinstance(value, str | int | None)}}
+
+
+def weights_of(description: Mapping[str, Json]) -> WeightsKind:
+    """The kind of weights of a described file: as it states, else that of a user's file."""
+    match description.get(EXPORTED_FROM):
+        case {"weights": "random"}:
+            return "random"
+        case {"weights": "pretrained"}:
+            return "pretrained"
+    return "given"
 
 
 def bundle_facts(folder: Path, bundle: Bundle) -> dict[str, Json]:

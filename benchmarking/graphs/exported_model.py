@@ -29,7 +29,16 @@ from benchmarking.core.model_contracts import ONE_GRAPH, TRANSFORMERS_EXPORTER, 
 from benchmarking.core.plugins import distributions_of, how_to_install, version_of, versions_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.graphs.bundle import MANIFEST, Bundle, Exported, Graph, read_bundle, write_bundle
+from benchmarking.graphs.bundle import (
+    MANIFEST,
+    ORIGIN,
+    Bundle,
+    Exported,
+    Graph,
+    origin_text,
+    read_bundle,
+    write_bundle,
+)
 from benchmarking.workloads.support.configuration import CONFIG_NAME
 from benchmarking.workloads.support.exported_folder import export_facts, file_of, is_export, why_not_precision
 from benchmarking.workloads.support.families import plugin_of, recipe_of
@@ -352,6 +361,7 @@ def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExpo
         onnx_evaluator,
         openvino_evaluator,
     )
+    from benchmarking.graphs.export.onnx_files import add_metadata
     from benchmarking.runtimes.support.torch.model_loading import load_model
 
     check_request(export)
@@ -372,6 +382,7 @@ def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExpo
                     model = openvino.convert_model(str(source / graph.file))
                 except RuntimeError as error:  # OpenVINO raises it for every failure
                     raise BenchhouseError(f"OpenVINO cannot convert the graph {name!r}: {first_line(error)}") from error
+                model.set_rt_info(origin_text(workload), ["framework", ORIGIN])
                 openvino.save_model(model, str(target), compress_to_fp16=cell.precision == "float16")
                 graphs[name] = replace(graph, file=target.name)
             bundle = replace(bundle, graphs=graphs)
@@ -379,6 +390,8 @@ def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExpo
             for path in source.iterdir():
                 if path.name not in (RECORD, MANIFEST):
                     shutil.copyfile(path, folder / path.name)
+            for graph in bundle.graphs.values():
+                add_metadata(folder / graph.file, ORIGIN, origin_text(workload))
         say("comparing the files with the torch model")
         recipe = _recipe(workload)
         points = {each.label: each for each in (*checked_points(workload, point, recipe), point)}

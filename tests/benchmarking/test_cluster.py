@@ -305,7 +305,7 @@ def test_messages_of_other_program_versions_are_refused(order_plan, monkeypatch)
         execution.read_message(execution.Order, text)
 
 
-def test_plans_with_foreign_code_or_devices_are_refused(tmp_path, order_plan):
+def test_plans_with_foreign_code_or_devices_are_refused(tmp_path, order_plan, monkeypatch):
     context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, arguments={}, say=print)
     with pytest.raises(UnsupportedError, match="worker w has no device null as planned"):
         execution.adapt_plan(order_plan(), context)
@@ -316,6 +316,13 @@ def test_plans_with_foreign_code_or_devices_are_refused(tmp_path, order_plan):
         execution.adapt_plan(order_plan(source="local", path="/nowhere"), context)
     with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere.onnx: there is no such file"):
         execution.adapt_plan(order_plan(source="file", path="/nowhere.onnx"), context)
+    resolved = []
+    monkeypatch.setattr(execution, "resolve", lambda name, **asked: resolved.append(asked["weights"]) or workload)
+    plan = order_plan(source="file", weights="given", path="model.onnx")
+    workload = plan.cell.workload
+    assert execution.adapt_plan(plan, context).cell == plan.cell
+    assert resolved == ["auto"]  # a file of unknown weights does not pass for pretrained
+    monkeypatch.undo()
     (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 9}')
     with pytest.raises(UsageError, match=r"worker w: configuration of tiny-bert: expected \w+, found \w+:"):
         execution.adapt_plan(order_plan(source="local", path=str(tmp_path)), context)

@@ -29,7 +29,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_li
 from benchmarking.core.lazy_modules import onnx
 from benchmarking.core.model_contracts import ExportPlan, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
-from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle, write_bundle
+from benchmarking.graphs.bundle import EXPORTED_FROM, Bundle, Graph, State, Tensor, read_bundle, write_bundle
 from benchmarking.graphs.export import onnx_files
 from benchmarking.workloads.support import exported_folder, graph_file
 from benchmarking.workloads.support.exported_folder import is_export, why_not_point
@@ -78,7 +78,7 @@ def export_bundle(
         copied = {name: file.sha256 for name, file in sorted(exported.files.items()) if (folder / name).exists()}
         return {
             **build_facts(shipped),
-            "exported_from": exported.model_id,
+            EXPORTED_FROM: exported.model_id,
             "exported_files": dict[str, Json](copied),
             "agreement": dict(exported.agreement),
         }
@@ -141,7 +141,8 @@ def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
         onnx_files.check(copy)
         bundle = with_weights(bundle, folder)
     write_bundle(folder, bundle)
-    return build_facts(bundle)
+    origin = config.get(EXPORTED_FROM)
+    return build_facts(bundle) | ({} if origin is None else {EXPORTED_FROM: origin.get("model_id")})
 
 
 def with_weights(bundle: Bundle, folder: Path) -> Bundle:

@@ -208,6 +208,13 @@ def name_free_axes(path: Path, axes: Axes) -> None:
     onnx.save(model, str(path))
 
 
+def add_metadata(path: Path, key: str, value: str) -> None:
+    """Add an entry to a file's metadata; weights in other files stay as they are."""
+    model = onnx.load(str(path), load_external_data=False)
+    model.metadata_props.add(key=key, value=value)
+    onnx.save(model, str(path))
+
+
 def check(path: Path) -> None:
     """Raise BenchhouseError if ONNX's checker rejects a file."""
     try:

@@ -24,6 +24,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import open_regular, read_json
 from benchmarking.core.untrusted.redaction import redacted_folder
+from benchmarking.graphs.bundle import ORIGIN, origin_of, weights_of
 from benchmarking.workloads.support.configuration import check_files
 from benchmarking.workloads.support.engine_folder import (
     GENAI_CONFIG,
@@ -186,6 +187,7 @@ def _describe_gguf(path: Path) -> Description:
         "weights_bytes": header.weights_bytes,
         "quantization": quantization,
         "precision": precision_of(quantization),
+        **origin_of(header.metadata.get(ORIGIN)),
         "files": [file.name for file in files],
     }
 
@@ -319,7 +321,7 @@ def engine_workload(model_id: str, path: Path, kind: EngineFormat, *, task: str 
         source="file",
         config=config,
         config_hash=canonical_hash(config),
-        weights="given",
+        weights=weights_of(config),
         seed=seed,
         path=str(path.absolute()),
         parameter_count=count if isinstance(count, int) and count > 0 else None,  # 0: none was recognized

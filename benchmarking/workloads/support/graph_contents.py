@@ -22,7 +22,7 @@ from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_modules import onnx
 from benchmarking.core.records import PRECISIONS, Json
 from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular
-from benchmarking.graphs.bundle import WEIGHT_NAMES, weights_precision
+from benchmarking.graphs.bundle import ORIGIN, WEIGHT_NAMES, origin_of, weights_precision
 
 MODULE = "benchmarking.workloads.support.graph_contents"
 TIME_LIMIT_S = 300.0
@@ -217,6 +217,7 @@ def _read_onnx(path: Path) -> dict[str, Any]:
         "parameter_count": sum(prod(tensor.dims) for tensor in model.graph.initializer),
         WEIGHTS: dict(stored_weights([path]).values_by_dtype),
         **({ACTIVATIONS: INT8 if ACCURACY_OF_INT8 in levels else FLOAT} if levels else {}),
+        **origin_of({entry.key: entry.value for entry in model.metadata_props}.get(ORIGIN)),
         "files": list(files),
     }
 
@@ -271,7 +272,7 @@ def _read_openvino(path: Path) -> dict[str, Any]:
     except RuntimeError as error:  # OpenVINO raises it for every failure
         raise BenchhouseError(f"OpenVINO cannot read {path.name}: {last_line(error)}") from error
     constants = [operator for operator in model.get_ops() if operator.get_type_name() == "Constant"]
-    counts: dict[str, int] = {}
+    place, counts = ["framework", ORIGIN], dict[str, int]()
     for constant in constants:
         if (name := WEIGHT_NAMES.get(constant.get_element_type().get_type_name())) is not None:
             counts[name] = counts.get(name, 0) + prod(int(size) for size in constant.shape)
@@ -280,6 +281,7 @@ def _read_openvino(path: Path) -> dict[str, Any]:
         "outputs": [_port(port, index) for index, port in enumerate(model.outputs)],
         "parameter_count": sum(prod(int(size) for size in constant.shape) for constant in constants),
         WEIGHTS: counts,
+        **origin_of(model.get_rt_info(place).value if model.has_rt_info(place) else None),
         "files": [path.name, weights],
     }
 

@@ -33,6 +33,7 @@ from benchmarking.core.lazy_modules import np
 from benchmarking.core.model_contracts import Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Precision, Scalar, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import redacted_folder
+from benchmarking.graphs.bundle import weights_of
 from benchmarking.workloads.support.graph_contents import (
     ARRAYS,
     MODULE,
@@ -387,7 +388,7 @@ def graph_file_workload(
         source="file",
         config=config,
         config_hash=canonical_hash(config),
-        weights="given",
+        weights=weights_of(config),
         seed=seed,
         path=str(path),
         parameter_count=count if isinstance(count, int) and count > 0 else None,  # 0: none was recognized

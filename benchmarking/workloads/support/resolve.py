@@ -63,14 +63,22 @@ def resolve(
     if exported is not None:
         return exported
     if (file := graph_file_of(model_id)) is not None:
-        if weights == "pretrained":
+        workload = graph_file_workload(model_id, file, task=task, seed=seed, choices=graph)
+        if weights == "pretrained" and workload.weights == "given":
             raise UsageError(f"--weights pretrained: {model_id} does not say what its weights are: omit --weights")
-        return graph_file_workload(model_id, file, task=task, seed=seed, choices=graph)
+        return _with_weights(workload, weights)
     if graph:
         raise UsageError(f"--dim, --input and --inputs are for graph files (.onnx, .xml), not {model_id}: omit them")
     if (kind := engine_format_of(path)) is not None:
-        return engine_workload(model_id, path, kind, task=task, seed=seed)
+        return _with_weights(engine_workload(model_id, path, kind, task=task, seed=seed), weights)
     return _workload(model_id, _source(model_id, path, weights), task=task, seed=seed)
+
+
+def _with_weights(workload: Workload, asked: WeightsChoice) -> Workload:
+    """A file's workload. Raises UsageError if the file says that its weights are others than those asked for."""
+    if asked not in ("auto", workload.weights) and workload.weights != "given":
+        raise UsageError(f"--weights {asked}: {workload.model_id} has {workload.weights} weights: omit --weights")
+    return workload
 
 
 def catalog_workload(entry: families.CatalogEntry) -> Workload:

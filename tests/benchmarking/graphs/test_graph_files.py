@@ -10,6 +10,8 @@ import pytest
 from benchmarking import run_hardware_benchmark
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import Point
+from benchmarking.graphs.bundle import EXPORTED_FROM, ORIGIN
+from benchmarking.graphs.export import onnx_files
 from benchmarking.workloads.support import graph_file
 from benchmarking.workloads.support.graph_contents import describe
 from benchmarking.workloads.support.graph_file import (
@@ -106,6 +108,38 @@ def test_a_graph_file_does_not_pass_for_pretrained(tmp_path):
     assert resolve(str(path)).weights == "given"
     with pytest.raises(UsageError, match=r"--weights pretrained: .*model.onnx does not say what its weights are"):
         resolve(str(path), weights="pretrained")
+
+
+@pytest.mark.parametrize(
+    ("stated", "weights"),
+    [
+        ('{"weights": "random", "model_id": "tiny-bert", "seed": 0, "revision": null}', "random"),
+        ('{"weights": "pretrained", "model_id": "bert"}', "pretrained"),
+        ('{"weights": "golden"}', "given"),
+        ('{"weights": ["random"]}', "given"),
+        ("[" * 5000, "given"),
+        ('{"weights": "random", "model_id": "' + "x" * 20_000 + '"}', "given"),
+    ],
+)
+def test_an_exported_file_says_itself_what_its_weights_are(tmp_path, stated, weights):
+    path = write_model(tmp_path)
+    onnx_files.add_metadata(path, ORIGIN, stated)
+    assert resolve(str(path)).weights == weights
+    if weights == "given":
+        assert EXPORTED_FROM not in describe(path)
+        return
+    other = "pretrained" if weights == "random" else "random"
+    with pytest.raises(UsageError, match=rf"--weights {other}: .*model.onnx has {weights} weights: omit --weights"):
+        resolve(str(path), weights=other)
+
+
+def test_a_file_converted_to_openvino_keeps_its_origin(tmp_path):
+    openvino = pytest.importorskip("openvino")
+    path = write_model(tmp_path)
+    onnx_files.add_metadata(path, ORIGIN, '{"weights": "random", "model_id": "tiny-bert"}')
+    openvino.save_model(openvino.convert_model(str(path)), str(tmp_path / "model.xml"))
+    workload = resolve(str(tmp_path / "model.xml"))
+    assert (workload.weights, workload.config[EXPORTED_FROM]["model_id"]) == ("random", "tiny-bert")
 
 
 def test_file_changed_after_resolution_is_not_measured(tmp_path):

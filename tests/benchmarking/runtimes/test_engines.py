@@ -700,6 +700,9 @@ def test_an_openvino_folder_gives_the_tokens_of_its_original_weights(
 
     gguf_build(llama, "F16", "gpt2")[1](tmp_path)
     (file,) = tmp_path.glob("*.gguf")
+    assert resolve(str(file)).weights == "random"
+    with pytest.raises(UsageError, match=r"--weights pretrained: .*model.gguf has random weights: omit --weights"):
+        resolve(str(file), weights="pretrained")
     openvino_genai.LLMPipeline(str(file), "CPU", enable_save_ov_model=True)
     file.unlink()
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 64}))

@@ -27,6 +27,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Precision, Workload
+from benchmarking.graphs.bundle import ORIGIN, origin_text
 from benchmarking.runtimes.support.engines.computed import rope_of
 from benchmarking.workloads.support.gguf_file import FILE_TYPES, TYPES, read_gguf
 from benchmarking.workloads.support.processing import HUB_FILES, has_processor
@@ -205,6 +206,7 @@ def write_gguf(workload: Workload, model: Any, type_name: str, path: Path, vocab
     head = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
     rope, size = rope_of(config.to_dict()), vocabulary_size(workload)
     writer.add_name("made from the weights")  # llama.cpp looks tokens up by names such as "phi-3"
+    writer.add_string(ORIGIN, origin_text(workload))
     writer.add_context_length(int(config.max_position_embeddings))
     writer.add_embedding_length(int(config.hidden_size))
     writer.add_block_count(layers)

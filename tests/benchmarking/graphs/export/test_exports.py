@@ -22,7 +22,7 @@ from benchmarking import export_to_onnx
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Point
 from benchmarking.graphs.export.agreement import PlainRunner, check_agreement, checked_points, traced_point
-from benchmarking.graphs.exported_model import ensure_bundle, find_bundle, graph_operation, why_not
+from benchmarking.graphs.exported_model import ensure_bundle, find_bundle, graph_operation, pack, why_not
 from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.resolve import resolve
@@ -207,6 +207,10 @@ def test_an_export_writes_files_and_prints_their_agreement(command, tmp_path):
     assert lines[-1].endswith("100% of tokens equal (at b3 s12 n4; b1 s9 n4; b1 s33 n4)")
     assert {path.name for path in folder.iterdir()} == {line.split()[0] for line in lines[2:-1]}
     assert "exporting tiny-gpt2 (text-generation) to onnx" in err
+    file = tmp_path / "alone.onnx"
+    pack(folder, file)
+    origin = {"model_id": "tiny-gpt2", "task": "text-generation", "weights": "random", "seed": 0, "revision": None}
+    assert resolve(str(file)).config["exported_from"] == origin
 
 
 def test_export_to_openvino_agrees_with_torch(command, tmp_path):
@@ -217,6 +221,7 @@ def test_export_to_openvino_agrees_with_torch(command, tmp_path):
     assert set(report["files"]) == {"config.json", "decode.xml", "decode.bin", "bundle.json"}
     assert report["agreement"]["equal_token_share"] == 1.0
     assert report["agreement"]["relative_l2"] < 1e-4
+    assert resolve(str(tmp_path / "ir" / "decode.xml")).weights == "random"
     workload = resolve(str(tmp_path / "ir"))
     assert (workload.family, workload.weights) == ("decoder-only", "random")
     assert why_not(workload, "float16", ("onnx", "openvino"), ("float16",)) is None
