@@ -30,23 +30,26 @@ from itertools import accumulate
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Point, Requests, Result, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, REQUEST_RATE, SERVER, Json, Point, Requests, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, split_arguments
-from db.importers.support.files import ForeignFile, called_like
+from db.importers.support.files import ForeignFile, beside, called_like
 from db.importers.support.load_clients import (
     CLIENT_DEFINITIONS,
     CLIENT_STATISTIC,
     ENGINE,
+    IN_METADATA,
     OFFLINE_ENGINE,
+    arrivals_of,
     client_result,
+    client_settings,
     client_task,
     engine_settings,
     has_all,
     merged_records,
+    output_requested,
 )
 from db.importers.support.measures import BATCH_NOT_STATED, block, foreign_result, in_ms
 from db.importers.support.reading import (
-    INT32_MAX,
     Fields,
     csv_header,
     csv_rows,
@@ -96,8 +99,6 @@ SERVE_NUMBERS = {
 }
 SERVE_NAMED = {"model_id", "num_prompts"}
 SERVE_REQUIRED = SERVE_NAMED | {"request_throughput"}
-MOST_SHAPE = 1e6
-"""Maximum burstiness of the gamma distribution of arrivals: above it they count as constant."""
 DATE = "%Y%m%d-%H%M%S"
 NO_AUDIO = f"{NOT_APPLICABLE}: no audio, or none that the file counts"
 SERVE_DEFINITIONS = {
@@ -109,6 +110,8 @@ SERVE_DEFINITIONS = {
     "client_queue_time": "wait of a request in the client for a place among max_concurrency",
 }
 
+ARGUMENTS = "arguments of the command"
+"""The field of a load with them, which only its .pytorch.json has."""
 OUTPUT_LENGTHS = ("output_len", "output_length", "osl", "max_tokens", "random_output_len", "custom_output_len")
 RUN_NUMBER = "run_number"
 """The first field that a sweep adds; its warm-up has -1."""
@@ -146,6 +149,7 @@ SGLANG_NUMBERS = {
 }
 SGLANG_ENGINE = [name for name in ENGINE if name not in ("speculative_algorithm", "speculative_draft_model_path")]
 SGLANG_REQUIRED = {"backend", "dataset_name", "request_rate", "max_concurrency", "completed", "mean_e2e_latency_ms"}
+SGLANG_DATA = ("dataset_name", "random_range_ratio")
 RANDOM, CHATS = ("random", "image"), "sharegpt"
 """Beginnings of the names of data whose lengths are stated as random_*_len, and the data with lengths of their own."""
 SGLANG_DEFINITIONS = {
@@ -217,7 +221,8 @@ def is_serve(file: ForeignFile) -> bool:
 def _served_loads(file: ForeignFile) -> Sequence[Json]:
     records = merged_records(file.json)
     if records is not None:
-        return ({**records.information, **{name: values[0] for name, values in records.values.items() if values}},)
+        values = {name: values[0] for name, values in records.values.items() if values}
+        return ({**records.information, **values, ARGUMENTS: records.arguments},)
     if isinstance(file.json, list):
         return file.json  # a summary.json
     if file.json is None and not file.json_lines and csv_header(file, IS_SUMMARY):
@@ -247,8 +252,10 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
     loads = _served_loads(file)
     if not loads:
         file.refuse("not JSON, or truncated")
-    single = len(loads) == 1 and isinstance(loads[0], dict)
-    entries = list(enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry")))  # type: ignore[arg-type]
+    (first, *others) = loads
+    is_single = not others and isinstance(first, dict)
+    found = [Fields(file, _with_arguments(file, first))] if is_single else json_objects(file, loads, "entry")
+    entries = list(enumerate(found))
     if path.name == "summary.json":  # beside which a run may have its own file
         numbers = [load.peek(RUN_NUMBER) for _, load in entries]
         owns = [path.with_name(f"run={number if isinstance(number, int) else ''}.json") for number in numbers]
@@ -256,6 +263,14 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
         if not entries:
             file.without_results(OWN_FILES)
     yield from understood(file, entries, lambda entry: _served_run(entry[1], entry[0]))
+
+
+def _with_arguments(file: ForeignFile, load: Any) -> Mapping[str, Any]:
+    """The load with the arguments of its command, where its .pytorch.json is in its folder."""
+    other = beside(file, file.called.with_suffix(".pytorch.json"))
+    records = None if other is None else merged_records(other.json)
+    is_same = records is not None and records.information.get("date") == load.get("date")
+    return {**load, ARGUMENTS: records.arguments} if records and is_same else load
 
 
 def _served_run(load: Fields, index: int) -> ForeignRun:
@@ -281,10 +296,12 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         for name, value in varied.items()
         if name not in axes
     }
-    shape = load.peek("burstiness")
-    variation = shape**-0.5 if isinstance(shape, int | float) and 0 < shape < MOST_SHAPE else 1.0
-    # The client states the length of answers only in the user's own metadata, as text.
-    lengths = (parsed_number(str(load.peek(name))) for name in OUTPUT_LENGTHS if name not in varied)
+    arrivals, variation = arrivals_of(load.peek("burstiness"))
+    # Other settings are only in the user's own metadata, as text, beside what the user wrote for the record, and in the
+    # arguments of the command.
+    arguments = load.section(ARGUMENTS)
+    own = {name: load.peek(name) for name in load if name not in varied}
+    lengths = (output_requested(Fields(load.file, {"output_len": own.get(name)})) for name in OUTPUT_LENGTHS)
     result = client_result(
         load,
         sent=sent,
@@ -292,16 +309,16 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         numbers=SERVE_NUMBERS,
         unlimited=UNLIMITED if "request_rate" in load or "max_concurrency" in load else NOT_STATED,
         axes={"num_prompts": sent, **axes},
-        new_tokens_requested=next((one for one in lengths if isinstance(one, int) and 0 < one <= INT32_MAX), None),
+        new_tokens_requested=next(filter(None, (*lengths, output_requested(arguments))), None),
         variation=variation,
     )
     if result.metrics.get("rtfx") == 0:  # it is 0 for models without audio
         metrics = {name: value for name, value in result.metrics.items() if name != "rtfx"}
         result = replace(result, metrics=metrics, missing={**result.missing, "rtfx": NO_AUDIO})
     result = with_requests(result, requests, variation=variation)
-    arrivals = None if shape is None else "poisson" if shape == 1 else "gamma"
     ramp = ramp_of(load)
-    mode |= load_mode(result, arrivals if "request_rate" in result.point.axes else None)
+    mode |= {**(arrivals if ramp or REQUEST_RATE in result.point.axes else {}), **load_mode(result)}
+    of_requests = {name: value for name, value in own.items() if IN_METADATA.fullmatch(name)}
     return ForeignRun(
         key=str(index),
         stated_times=(date,),
@@ -314,7 +331,10 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         runtime_mode={
             "endpoint": backend or None,
             "ramp_up": ramp,
-            **{name: value for name, value in parallel_mode(load).items() if name not in varied},
+            **engine_settings(Fields(load.file, own)),
+            **client_settings(Fields(load.file, of_requests)),
+            **client_settings(arguments),
+            **parallel_mode(Fields(load.file, own)),
             **mode,
         },
         device_count=device_count(load) or 1,
@@ -462,9 +482,6 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
         **engine_settings(server.unread_copy(), SGLANG_ENGINE),
     }
     result = _sglang_load(load, failed)
-    spread = load.peek("random_range_ratio")
-    if INPUT_REQUESTED in result.point.axes and spread not in (0, 1):
-        mode["random_range_ratio"] = spread
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
     return ForeignRun(
         key=str(number),
@@ -478,6 +495,7 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
             **parallel_mode(server),
             **load_mode(result, arrivals if load.peek("request_rate") != "inf" else None),
             **{word: value for word, value in mode.items() if value},
+            **client_settings(Fields(load.file, {name: load.peek(name) for name in SGLANG_DATA})),
         },
         precision_word=server.text("dtype"),
         device_type=server.text("device") or "unknown",

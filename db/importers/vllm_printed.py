@@ -14,17 +14,20 @@ from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import SERVER, Json, Point, Result, Scalar
+from benchmarking.core.records import REQUEST_RATE, SERVER, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.load_clients import (
     CLIENT_DEFINITIONS,
     ENGINE,
     OFFLINE_ENGINE,
+    arrivals_of,
     client_result,
+    client_settings,
     client_task,
     engine_settings,
     is_engine_flag,
+    output_requested,
 )
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import FLAG, Fields, agreed, flags_of, parsed_number, resolved, understood
@@ -54,7 +57,7 @@ SECTION = re.compile(rf"(?<!-)-{{4,80}}.{{0,{MOST_LABEL}}}-{{4,80}}\s*$|[A-Z][\w
 """A title, or a label whose values stand below it."""
 LABELLED = re.compile(
     rf"([A-Z][\w /().%,:-]{{0,{MOST_LABEL}}}?):\s+"
-    r"(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)\s*$"
+    r"(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)(?: \((?:Poisson|Gamma) \w+\))?\s*$"
 )
 STATISTIC = re.compile(
     r"(Mean|Median|Std|Min|Max|P[\d.]+) "
@@ -103,6 +106,8 @@ RISING = re.compile(
 """What vLLM's client prints of a rate that rises, in the place of its "Traffic request rate"."""
 ABOVE = ("Traffic request rate", "Maximum request concurrency", "Burstiness factor")
 """Labels that are printed above the block."""
+POISSON = {"arrivals": "poisson"}
+"""Arrivals by default, of which first versions print nothing."""
 NUMBERS = {
     "input_throughput": "input_tokens_per_sec",
     "total_token_throughput": "total_tokens_per_sec",
@@ -118,7 +123,7 @@ TOKENS = re.compile(r"Total num (prompt|output) tokens:\s+(\d+)")
 AVERAGE = re.compile(r"Avg latency: ([\d.eE+-]+) seconds")
 PERCENTILE = re.compile(r"(\d{1,2})% percentile latency: ([\d.eE+-]+) seconds")
 PERCENTILES = {"25": "p25", "50": "median", "75": "p75", "90": "p90", "99": "p99"}
-NAMED = re.compile(r"(?<=[(, ])([a-z_]+)=('[^']*'|[^,()\s]+)")
+NAMED = re.compile(r"(?<=[(, ])([a-z_]+)=('[^']*'|\[[^][]*\]|\{(?:[^{}]|\{[^{}]*\})*\}|[^,()\s]+)")
 """An argument of the printed namespace."""
 SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
 COMMAND = re.compile(
@@ -338,7 +343,9 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         **parallel_mode(settings),
     }
     if is_load:
-        mode |= {"endpoint": backend or None, "ramp_up": ramp, **load_mode(result)}
+        mode |= {"endpoint": backend or None, "ramp_up": ramp, **client_settings(settings), **load_mode(result)}
+        if (ramp or REQUEST_RATE in result.point.axes) and (arrivals := _arrivals(settings)[0]) != POISSON:
+            mode |= arrivals
     else:
         mode["engine"] = "offline"
     host = ":".join(arguments[name] for name in ("host", "port") if name in arguments)
@@ -379,10 +386,6 @@ def _load(part: Part, load: Fields, settings: Fields) -> Result:
     prompts = sent
     if not sent and load.peek("request_rate") == "inf" and load.peek("max_concurrency") is None:
         prompts = round((completed or 0) + (failed or 0))  # all at once: each waits for the others
-    # A printed namespace has the lengths of all kinds of data, a command those of its own.
-    data = str(settings.peek("dataset_name") or "").partition("-")[0]
-    names = [f"{data}_output_len"] if data else [name for name in settings if name.endswith("_output_len")]
-    lengths = (settings.unread_copy().count(name) for name in names)
     return client_result(
         load,
         sent=sent,
@@ -390,8 +393,13 @@ def _load(part: Part, load: Fields, settings: Fields) -> Result:
         numbers=NUMBERS,
         unlimited=UNLIMITED if is_limit_stated else NOT_STATED,
         axes={"num_prompts": prompts} if prompts else {},
-        new_tokens_requested=next(filter(None, lengths), None),
+        new_tokens_requested=output_requested(settings),
+        variation=_arrivals(settings)[1],
     )
+
+
+def _arrivals(settings: Fields) -> tuple[dict[str, Scalar], float]:
+    return arrivals_of(settings.peek(ABOVE[-1]) or settings.peek("burstiness"))
 
 
 def _labelled(file: ForeignFile, part: Part) -> dict[str, Any]:

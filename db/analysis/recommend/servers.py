@@ -482,7 +482,7 @@ REQUEST_SETTINGS = (
     SCENARIO,
     *LENGTH_AXES,
     *("variation", "burst", "traffic_file", "traffic_digest", "shared_prefix", "prompts", "samples_per_query"),
-    *("turns", "think_time", "tool_calls", "tool_pause"),
+    *("turns", "think_time", "tool_calls", "tool_pause", "dataset_name", "random_range_ratio", "random_prefix_len"),
 )
 """Settings of the requests: servers are not compared across them."""
 LOAD_SETTINGS = (LOOP, "arrivals", *REQUEST_SETTINGS, "slo", SLO_SHARE)

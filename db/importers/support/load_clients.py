@@ -16,9 +16,10 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Result, Samples, Scalar
 from db.importers.support.measures import in_ms, measured
-from db.importers.support.reading import OF_ONE_RUN, Fields
+from db.importers.support.reading import INT32_MAX, OF_ONE_RUN, Fields, parsed_number
 from db.importers.support.serving import (
     FIRST_NOT_SEEN,
+    PARALLELISM,
     UNLIMITED,
     Columns,
     common_length,
@@ -97,6 +98,40 @@ ENGINE_PLAIN = {
 PLAIN = (False, "False", "None", "none", "null", "auto", "", "{}", "0", "0.0")
 """Values by which a setting of an engine says nothing."""
 
+MOST_SHAPE = 1e6
+"""Maximum burstiness of the gamma distribution of arrivals: above it they count as constant."""
+OF_DATA = re.compile(
+    r"(random|sonnet|sharegpt|custom|prefix_repetition|hf|asr|bfcl|blazedit|spec_bench|speed_bench|timed_trace|"
+    r"gsp|image|mooncake|agentic)_"
+)
+"""The beginning of an argument that is of one kind of data: a client states those of every kind."""
+IN_METADATA = re.compile(
+    OF_DATA.pattern + r"\w+|dataset_name|lora_modules|temperature|top_[pk]|ignore_eos|use_beam_search|extra_body"
+)
+"""Names by which a user's own metadata state settings of the requests."""
+PREFIXES = {
+    "generated-shared-prefix": ("gsp",),
+    "image": ("image", "random"),
+    "hf": ("hf", "asr", "bfcl", "blazedit"),
+}
+"""Kind of data -> beginnings of its arguments, if they are not its own name."""
+NO_SETTING = re.compile(
+    r"(?:served_)?model(?:_\w+)?|tokenizer(?:_\w+)?|backend|endpoint_type|label|tag|date|num_prompts|request_rate|"
+    r"max_concurrency|[bB]urstiness.*|ramp_up_\w+|(?:\w+_)?(?:input|output)_len|(?:save|output|result|plot|timeline)_\w+|"
+    r"append_result|metadata|goodput|\w*percentile\w*|print_requests|profile_\w+|request_id_prefix|insecure|"
+    r"subparser|bench_type|command|dtype|" + "|".join(PARALLELISM)
+)
+"""Arguments of a client that are in the point or elsewhere in the run, or that change no number."""
+STANDARD = {
+    "dataset_name": ("random", "random-ids", "sharegpt"),  # the defaults, and the data whose length is in the point
+    **dict.fromkeys(("random_range_ratio", "gsp_range_ratio"), ("0", "0.0", "1", "1.0")),
+    **dict.fromkeys(("random_prefix_len", "num_warmups", "probe_request_rate"), ("0", "0.0")),
+    **dict.fromkeys(("best_of", "n", "random_batch_size", "warmup_requests", "gsp_num_turns"), ("1",)),
+    "lora_assignment": ("random",),
+    "lora_request_distribution": ("uniform",),
+    "lora_zipf_alpha": ("1.5",),
+}
+
 
 def engine_settings(fields: Fields, names: Iterable[str] = ENGINE) -> dict[str, Scalar]:
     """The settings of an engine among the arguments: those of these names, and flags that are on."""
@@ -109,6 +144,48 @@ def engine_settings(fields: Fields, names: Iterable[str] = ENGINE) -> dict[str, 
 def is_engine_flag(name: str) -> bool:
     """Whether an argument of this name is a flag that may change an engine's numbers."""
     return bool(ENGINE_FLAG.match(name)) and not OF_ONE_RUN.search(name)
+
+
+def client_settings(arguments: Fields) -> dict[str, Scalar]:
+    """What a client's arguments say of its requests: those of its data and all others that no getter has read, but for
+    defaults and for what could only be written as <an object>."""
+    own = _prefixes(arguments)
+    less = [
+        name
+        for name in arguments
+        if NO_SETTING.fullmatch(name)
+        or (own and (found := OF_DATA.match(name)) and found[1] not in own)
+        or str(arguments.peek(name)).startswith("<")
+    ]
+    return arguments.other_settings(less, STANDARD)
+
+
+def _prefixes(arguments: Fields) -> tuple[str, ...]:
+    """Beginnings of the arguments of the data that was sent; empty if it is not stated."""
+    data = str(arguments.peek("dataset_name") or "")
+    found = OF_DATA.match(f"{data.replace('-', '_')}_")
+    return PREFIXES.get(data, (found[1],) if found else (data,) if data else ())
+
+
+def output_requested(arguments: Fields) -> int | None:
+    """The number of new tokens that a client's arguments ask for."""
+    ends = ("output_len", *(f"{one}_output_len" for one in _prefixes(arguments)))
+    names = ends if len(ends) > 1 else [name for name in arguments if name.endswith("output_len")]
+    lengths = (parsed_number(str(arguments.peek(name))) for name in names)
+    return next((one for one in lengths if isinstance(one, int) and 0 < one <= INT32_MAX), None)
+
+
+def arrivals_of(burstiness: Any) -> tuple[dict[str, Scalar], float]:
+    """The arrivals at a rate as settings of the run, by the shape of the gamma distribution of the gaps between them,
+    which vLLM's client calls burstiness; and the coefficient of variation of these gaps. Nothing, and 1, if it is not
+    stated."""
+    shape = parsed_number(str(burstiness))
+    if isinstance(shape, str) or not shape > 0:
+        return {}, 1.0
+    if shape > MOST_SHAPE:
+        return {"arrivals": "constant"}, 0.0
+    variation = shape**-0.5
+    return {"arrivals": "poisson"} if shape == 1 else {"arrivals": "gamma", "variation": round(variation, 3)}, variation
 
 
 def client_task(load: Fields) -> str:

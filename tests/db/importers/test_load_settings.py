@@ -232,6 +232,71 @@ def test_a_printed_load_has_the_settings_above_it(tmp_path, above, axes):
     assert run.results[0].point.axes == axes
 
 
+PRINTED_LOAD = "vllm bench serve --model m --request-rate 4 --num-prompts 100 "
+SONNET = {"dataset_name": "sonnet"}
+ALL_DATA = "sonnet_prefix_len=200, random_range_ratio=0.0, random_prefix_len=0, gsp_num_groups=64, n=1, top_p=None, "
+
+
+@pytest.mark.parametrize(
+    ("above", "mode"),
+    [
+        (PRINTED_LOAD + "--dataset-name random --random-input-len 64 --seed 1 --goodput ttft:9 --save-result", {}),
+        (f"Namespace({ALL_DATA}dataset_name='random', request_rate=4, metric_percentiles='99', f=<function a>)", {}),
+        (f"Namespace({ALL_DATA}dataset_name='sonnet', request_rate=4)", SONNET | {"sonnet_prefix_len": "200"}),
+        ("Namespace(lora_modules=['a', 'b'], request_rate=4)", {"lora_modules": "['a', 'b']"}),
+        (PRINTED_LOAD + "--dataset-name random --random-prefix-len 512", {"random_prefix_len": "512"}),
+        (PRINTED_LOAD + "--random-range-ratio 0.5 --ignore-eos", {"random_range_ratio": "0.5", "ignore_eos": "True"}),
+        (PRINTED_LOAD + "--extra-body '{\"a\":1}' --temperature 0", {"extra_body": '{"a":1}', "temperature": "0"}),
+        (PRINTED_LOAD + "\nBurstiness factor: 1.0 (Poisson process)", {}),
+        (PRINTED_LOAD + "\nBurstiness factor: 0.25 (Gamma distribution)", {"arrivals": "gamma", "variation": 2.0}),
+        (PRINTED_LOAD + "--burstiness inf", {"arrivals": "constant"}),
+    ],
+)
+def test_what_requests_contain_and_how_they_arrive_tells_printed_loads_apart(tmp_path, above, mode):
+    (tmp_path / "load.log").write_text(f"{above}\n{BLOCK.format(completed=100)}")
+    (run,) = PRINTED.runs(read_file(tmp_path / "load.log"))
+    assert run.cell.runtime_mode == {"loop": "open", **mode}
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode"),
+    [
+        ({"burstiness": 1.0, "gpu": "h100", "version": "0.9.1", "commit": "a"}, {"arrivals": "poisson"}),
+        ({"burstiness": 0.25}, {"arrivals": "gamma", "variation": 2.0}),
+        ({"burstiness": 4}, {"arrivals": "gamma", "variation": 0.5}),
+        ({"burstiness": float("inf")}, {"arrivals": "constant"}),
+        (SONNET | {"sonnet_prefix_len": "800"}, SONNET | {"sonnet_prefix_len": "800"}),
+        ({"quantization": "fp8", "max_num_seqs": "64"}, {"quantization": "fp8", "max_num_seqs": "64"}),
+    ],
+)
+def test_arrivals_and_known_settings_of_the_users_metadata_tell_vllms_loads_apart(tmp_path, changes, mode):
+    data = json.loads((IMPORTS / "vllm_bench_serve/detailed.json").read_text())
+    (tmp_path / "load.json").write_text(json.dumps({**data, "request_rate": 4.0, "max_concurrency": None, **changes}))
+    (run,) = SERVE.runs(read_file(tmp_path / "load.json"))
+    others = {"endpoint": "vllm", "loop": "open", "arrivals": "poisson", "tp": 2}
+    assert run.cell.runtime_mode == {**others, **mode}
+
+
+def test_the_commands_arguments_in_the_records_for_pytorch_tell_a_load_apart_in_both_of_its_files(
+    tmp_path,
+):
+    load = json.loads((IMPORTS / "vllm_bench_serve/server_of_vllm.json").read_text()) | {"completed": 999}
+    given = {"dataset_name": "random", "random_prefix_len": 896, "random_range_ratio": 0.0, "random_output_len": 128}
+    given |= {"sonnet_prefix_len": 200, "seed": 3, "base_url": None, "temperature": 0.9, "lora_modules": ["a"]}
+    benchmark = {"name": "vLLM benchmark", "extra_info": {"args": given}}
+    metric = {"name": "mean_ttft_ms", "benchmark_values": [load["mean_ttft_ms"]], "extra_info": load}
+    record = {"benchmark": benchmark, "model": {"name": load["model_id"]}, "metric": metric}
+    (tmp_path / "load.pytorch.json").write_text(json.dumps([record]))
+    (of_records,) = SERVE.runs(read_file(tmp_path / "load.pytorch.json"))
+    (tmp_path / "load.json").write_text(json.dumps(load))
+    (run,) = SERVE.runs(read_file(tmp_path / "load.json"))
+    mode = {"random_prefix_len": 896, "temperature": 0.9, "lora_modules": '["a"]'}
+    assert run.cell.runtime_mode == {"endpoint": "vllm", "loop": "open", **mode}
+    assert (of_records.cell.runtime_mode, of_records.results[0].point) == (run.cell.runtime_mode, run.results[0].point)
+    assert run.results[0].point.axes[LENGTH] == 128
+    assert run.origin.kept["arguments of the command"]["seed"] == 3
+
+
 def test_loops_and_limits_that_a_file_does_not_state_are_not_stated(tmp_path):
     genai = IMPORTS / "genai_perf/gpt2-openai-chat-concurrency2/profile_export_genai_perf.csv"
     served = json.loads((IMPORTS / "vllm_bench_serve/server_of_vllm.json").read_text())

@@ -179,6 +179,21 @@ def test_loads_of_other_sizes_and_servers_are_told_apart(load_of):
     assert load_of(server_info=None, accept_length=2.5).cell.runtime_mode["speculation"] is True
 
 
+@pytest.mark.parametrize(
+    ("changes", "mode"),
+    [
+        ({"dataset_name": "random-ids"}, {}),
+        ({"dataset_name": "sharegpt"}, {}),
+        ({"dataset_name": "generated-shared-prefix"}, {"dataset_name": "generated-shared-prefix"}),
+        ({"dataset_name": "image"}, {"dataset_name": "image"}),
+        ({"random_range_ratio": 0.5}, {"random_range_ratio": 0.5}),
+        ({"dataset_name": "mmmu", "random_range_ratio": 0.5}, {"dataset_name": "mmmu"}),
+    ],
+)
+def test_the_data_that_was_sent_tells_loads_apart(load_of, changes, mode):
+    assert load_of(**changes).cell.runtime_mode == {**load_of().cell.runtime_mode, **mode}
+
+
 @pytest.mark.parametrize("limits", [{"request_rate": 4.0, "max_concurrency": None}, {"max_concurrency": 8}])
 def test_a_load_without_a_success_is_in_the_series_of_the_others(load_of, limits):
     good, bad = load_of(**limits), load_of(**limits, completed=0, total_input_tokens=0, total_output_tokens=0)

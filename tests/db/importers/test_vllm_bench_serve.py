@@ -362,7 +362,8 @@ RAMP = {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps":
 def test_a_rate_that_rises_is_another_load_than_requests_at_once(changed):
     (rising,) = changed(request_rate="inf", max_concurrency=None, **RAMP)
     (at_once,) = changed(request_rate="inf", max_concurrency=None)
-    assert rising.cell.runtime_mode == {**at_once.cell.runtime_mode, "ramp_up": "linear from 1 to 10 requests/s"}
+    ramp = {"ramp_up": "linear from 1 to 10 requests/s", "arrivals": "poisson"}
+    assert rising.cell.runtime_mode == {**at_once.cell.runtime_mode, **ramp}
     (doubt,) = (one for one in rising.results[0].doubts if one.kind == "varying_rate")
     assert doubt.evidence == {"arrivals": "linear from 1 to 10 requests/s"}
     assert "varying_rate" not in [one.kind for one in at_once.results[0].doubts]
