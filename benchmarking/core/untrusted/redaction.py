@@ -79,6 +79,10 @@ PLAIN_VALUE = re.compile(
     | {KEY_FILE.pattern.removeprefix("(?i)")}"""
 )
 """What is no secret after the name of one: counts, switches, outcomes, placeholders, files of keys."""
+NUMBERS = re.compile(
+    r"(?:(?:u?int|b?float|complex)\d{1,3}|bool)?[\[(]\s*(?:\d{1,6}(?:\.\d{1,12})?(?:\s*,\s*|\s*[\])]|$)){1,50}"
+)
+"""A shape or a list of numbers, or its beginning: what `attn_key=[64, 64]` and `key: float32[8, 64]` state."""
 URL_PASSWORD = re.compile(r"""://[^/@:\s'"<>?#]{0,100}:(?!\d{1,5}(?:[/?#]|$))([^\s'"<>]{1,300})@(?!sha256:)""")
 READ_BYTES = 256_000
 """Of a log, so much is searched for secrets before its last lines are taken."""
@@ -150,7 +154,11 @@ def _lines_and_password(value: str) -> list[str]:
 def _named_in(value: str) -> tuple[str, ...]:
     """The values with a digit after names of secrets within a variable's value: a connection string, or JSON."""
     pairs = re.findall(r"""["']?([\w.-]{2,60})["']?\s?[=:]\s?["']?([^\s"';,{}]{6,500})""", value[:20_000])
-    return tuple(secret for name, secret in pairs if is_secret_field(name) and any(map(str.isdigit, secret)))
+    return tuple(
+        secret
+        for name, secret in pairs
+        if is_secret_field(name) and any(map(str.isdigit, secret)) and not is_plain(name, secret)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -171,11 +179,12 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_plain(name: str, value: str) -> bool:
-    """Whether the value of a secret's name is none. Tokens and keys are counted and measured, so numbers are none of
-    theirs; a password may be a number of four digits or more."""
+    """Whether the value of a secret's name is none. Tokens and keys are counted and measured, so numbers and lists of
+    them are none of theirs; a password may be a number of four digits or more."""
+    if not (words_of(name) or [""])[-1].endswith((*ALWAYS_SECRET, *SEVERAL, *JOINED_PASSWORDS)):
+        return PLAIN_VALUE.fullmatch(value) is not None or NUMBERS.fullmatch(value) is not None
     is_number = NUMBER.fullmatch(value) is not None and sum(map(str.isdigit, value)) >= 4
-    has_one_meaning = (words_of(name) or [""])[-1].endswith((*ALWAYS_SECRET, *JOINED_PASSWORDS))
-    return PLAIN_VALUE.fullmatch(value) is not None and not (is_number and has_one_meaning)
+    return PLAIN_VALUE.fullmatch(value) is not None and not is_number
 
 
 def is_weak(name: str, value: str) -> bool:

@@ -81,6 +81,8 @@ def test_known_token_formats_are_redacted_everywhere(secret):
         ('{"password": ["b", 87654321], "n": 2}', '{"password": ***, "n": 2}'),
         ('{"secret": {"a": 87654321, "b": "c"}, "n": 2}', '{"secret": ***, "n": 2}'),
         ('{"secret": {"a": {"password": "hunter22"}}}', '{"secret": {"a": {"password": "***"}}}'),
+        ("passwords=[1234, 5678]", "passwords=***"),
+        ("api_key=[1234, ab12] api_key=[12345678]", "api_key=*** api_key=***"),
     ],
 )
 def test_named_secrets_in_text_are_redacted(text, left):
@@ -106,6 +108,7 @@ def test_named_secrets_in_text_are_redacted(text, left):
         "cannot read 'secret': [Errno 2] No such file or directory",
         "hf_transfer is not installed",
         "run 0199aa00-0000-7000-8000-000000000000 of org/sk-model",
+        "attn_key=[64], attn_key=[1, 64], attn_key: float32[1, 64], bias_key=(0.25, 64), mask_key: bool[8]",
     ],
 )
 def test_terms_of_language_models_are_not_redacted(text):
