@@ -303,11 +303,15 @@ FOREIGN_TEXTS = frozenset({"config"})
 
 JOINED_FLAG = r"(?<![\w-])-[A-Za-z]"
 """A flag, which may precede a path without a space."""
+SLASH = r"(?:\\{0,8}/|%(?:25){0,3}2[Ff])"
+BACKSLASH = r"(?:\\{1,8}|%(?:25){0,3}5[Cc])"
 HOMES = re.compile(
-    rf"(?P<before>(?<!\w)|{ESCAPE}|{JOINED_FLAG})(?:(?:/(?:home|Users|export/home)/|[A-Za-z]:\\Users\\)[^/\\\s\"':,;)]+"
-    r"|(?<!/)/root(?=$|[/\s\"':,;)]))"
+    rf"(?P<before>(?<!\w)|{ESCAPE}|{JOINED_FLAG})(?:"
+    rf"(?:{SLASH}(?:home|Users|export{SLASH}home){SLASH}|[A-Za-z](?::|%(?:25){{0,3}}3[Aa]){BACKSLASH}Users{BACKSLASH})"
+    rf"(?:(?!{SLASH}|{BACKSLASH})[^\s\"':,;)&])+"
+    rf"|(?<!/)(?<!%2[Ff]){SLASH}root(?=$|[/\s\"':,;)&\\]|{SLASH}))"
 )
-"""The home folder of any user."""
+"""The home folder of any user, as it is, in JSON and in a URL."""
 FOLDERS = re.compile(
     r"""
     (?<![\w.…/\\-])(?:

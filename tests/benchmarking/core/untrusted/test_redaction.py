@@ -302,6 +302,8 @@ def test_anonymous_text_omits_host_and_user(monkeypatch):
     monkeypatch.setattr(getpass, "getuser", lambda: "ann")
     text = "ann-laptop: /home/bob/x /scratch/ann/y"
     assert redacted(text, anonymous=True) == "host: ~/x /scratch/user/y"
+    in_url = r"http://h/x#p=%2Fhome%2Fbob%2Fy&q=%252Froot%252Fz&r=C%3A%5CUsers%5Cbob%5Cn \/home\/bob\/y %2Fa%2Fhome%2Fx"
+    assert redacted(in_url, anonymous=True) == r"http://h/x#p=~%2Fy&q=~%252Fz&r=~%5Cn ~\/y %2Fa%2Fhome%2Fx"
     assert redacted("banner of annotations", anonymous=True) == "banner of annotations"
     assert redacted({"host": "ann-laptop", "name": "x"}, anonymous=True) == {"host": "", "name": "x"}
 
