@@ -55,6 +55,8 @@ READ_STATEMENTS = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
 """Types of statements that read; MULTI is a PIVOT in DuckDB 2."""
 STATEMENT_ERRORS = ("Parser", "Syntax", "Binder", "Catalog", "Permission", "Invalid Input", "Parameter Not Resolved")
 """Kinds of errors in the statement; all others are errors of the data or the machine."""
+FILE_ERRORS = ("", "IO", "INTERNAL", "FATAL", "INTERRUPT", "Connection", "Serialization", "TransactionContext")
+"""Kinds of errors of the file or the program, whose messages name the file; all others are errors of values."""
 MESSAGE_ROWS = 10_000
 MESSAGE_SIZE = 4_000_000
 """Rows in a message, and characters or elements in their values, at which it is sent."""
@@ -91,6 +93,15 @@ RECEIVED = {name: received for name, _, received in KINDS.values()}
 INFINITE = {datetime.max: "infinity", datetime.min: "-infinity"}
 """How DuckDB's driver gives a time that is infinite -> DuckDB's text, which it gives of other times beyond the years 1
 to 9999."""
+
+
+TIMES: Mapping[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    "date": (re.compile(r"\d{4}-\d\d-\d\d"), date.fromisoformat),
+    "timestamp_ns": (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?"), datetime.fromisoformat),
+    "time_ns": (re.compile(r"\d\d:\d\d:\d\d(\.\d{1,6})?"), time.fromisoformat),
+}
+"""Type of a column that is read as text -> the texts of values that Python has, and the conversion of one."""
+NANOSECONDS = re.compile(r"(?<=\d) (?=\d\d:\d\d:\d\d\.\d{7})")
 
 
 class TimeLimitError(BenchhouseError):
@@ -366,7 +377,7 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
                 with suppress(StorageError), translate_errors(warehouse.path):  # raised below, with its position
                     cursor.execute(f"FROM ({inside} LIMIT 0", params)  # runs nothing
                     kinds = [kind for _, kind, *_ in cursor.description or ()]
-                    texts = [_without_intervals(kind) for kind in kinds]
+                    texts = [_with_texts(kind) for kind in kinds]
             if any(texts):
                 kept = ", ".join(f"#{place}{text and f'::{text}'}" for place, text in enumerate(texts, 1))
                 before = "FROM ("
@@ -383,7 +394,10 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
             if not columns:
                 return
             groups = _row_groups(cursor.fetchmany) if most_rows is None else iter([cursor.fetchmany(most_rows)])
-            yield from (("rows", [[_sent(value) for value in row] for row in rows]) for rows in groups if rows)
+            for rows in filter(None, groups):
+                if any(texts):
+                    rows = [tuple(map(_of_text, row, kinds)) for row in rows]
+                yield "rows", [[_sent(value) for value in row] for row in rows]
     except StorageError as error:
         problem = parse_message(str(error.__cause__))
         for name, value in question["params"].items():
@@ -392,14 +406,15 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
         raise _explained(problem, sql, error, warehouse, start=len(before)) from error
 
 
-def _without_intervals(kind: Any) -> str:
-    """DuckDB's type with texts in place of intervals; empty without any. Python has no months: the driver would give 30
-    days for one."""
-    if kind.id == "interval":
+def _with_texts(kind: Any) -> str:
+    """DuckDB's type with texts in place of what the driver would change; empty without any. Python has no months, for
+    which it would give 30 days each, no infinite dates, which would be the last and the first of the calendar, and no
+    nanoseconds."""
+    if kind.id in ("interval", "date", "timestamp_ns", "time_ns"):
         return "VARCHAR"
     if kind.id not in ("struct", "tuple", "list", "array", "map", "union"):  # tuples are those of row() in DuckDB 2
         return ""
-    parts = [(name, inner, "" if name == "size" else _without_intervals(inner)) for name, inner in kind.children]
+    parts = [(name, inner, "" if name == "size" else _with_texts(inner)) for name, inner in kind.children]
     if not any(text for _, _, text in parts):
         return ""
     inner = [text or str(own) for _, own, text in parts]
@@ -412,6 +427,14 @@ def _without_intervals(kind: Any) -> str:
     if kind.id == "union":
         return f"UNION({', '.join(fields[1:])})"  # without its tag
     return f"STRUCT({', '.join(fields)})"
+
+
+def _of_text(value: Any, kind: Any) -> Any:
+    """A date or time of a column that was read as text; what Python lacks is still the text, in ISO 8601."""
+    if value is None or kind.id not in TIMES:
+        return value
+    form, parsed = TIMES[kind.id]
+    return parsed(value) if form.fullmatch(value) else NANOSECONDS.sub("T", value)
 
 
 def _row_groups(fetch: Callable[[int], list[Row]]) -> Iterator[list[Row]]:
@@ -596,7 +619,9 @@ def _explained(
         return StorageError(TOO_LARGE)
     if problem.kind in STATEMENT_ERRORS:
         return UsageError(f"{position}{problem.message}")
-    return StorageError(f"{position}{problem.message}") if position else error
+    if position or (type(error) is StorageError and problem.kind not in FILE_ERRORS):
+        return StorageError(f"{position}{problem.message}")
+    return error
 
 
 def _stored_in(name: str) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import time
+from datetime import date, datetime
+from datetime import time as clock
 
 import duckdb
 import pyarrow.parquet
@@ -50,7 +52,7 @@ def test_values_of_every_type_are_those_of_duckdb(ask):
                1.10::DECIMAL(9, 2), 'ü"\n', '\\xAA\\x00'::BLOB, DATE '2026-11-22', TIME '01:02:03.5',
                TIMESTAMP '2026-11-22 01:02:03.000004',
                '01234567-89ab-cdef-0123-456789abcdef'::UUID, '101'::BIT,
-               [1, NULL], [1.5, 2]::DOUBLE[2], {'a': DATE '2026-01-01', 'decimal': [1.1]}, MAP {2: 'x', 1: 'y'},
+               [1, NULL], [1.5, 2]::DOUBLE[2], {'a': TIME '01:02:03', 'decimal': [1.1]}, MAP {2: 'x', 1: 'y'},
                MAP {'pairs': {'tuple': NULL}}, 'a'::ENUM('a', 'b'), '{"uuid": 1}'::JSON
     """
     with duckdb.connect() as connection:
@@ -79,6 +81,27 @@ def test_intervals_and_infinite_times_are_the_texts_of_duckdb(ask):
     assert ask("PIVOT (VALUES (INTERVAL 1 DAY, 'b')) t(x, y) ON y USING first(x)") == [("b",), ("1 day",)]
     assert ask("SELECT 'x' AS y -- a text\nFROM range(1)")[1:] == [("x",)]
     assert ask("SELECT INTERVAL 1 DAY AS a, 2 AS a")[0] == ("a", "a")
+
+
+def test_dates_and_times_that_python_lacks_are_texts(ask):
+    sql = """
+        SELECT 'infinity'::DATE, '-infinity'::DATE, '9999-12-31'::DATE, '0044-03-15 (BC)'::DATE,
+            ['infinity'::DATE, '2026-01-01'::DATE], '2026-01-01 10:00:00.123456789'::TIMESTAMP_NS,
+            '2026-01-01 10:00:00.5'::TIMESTAMP_NS, 'infinity'::TIMESTAMP_NS, NULL::DATE,
+            '10:00:00.123456789'::TIME_NS, '10:00:00'::TIME_NS
+    """
+    assert ask(sql)[1] == (
+        *("infinity", "-infinity", date(9999, 12, 31), "0044-03-15 (BC)", ["infinity", "2026-01-01"]),
+        *("2026-01-01T10:00:00.123456789", datetime(2026, 1, 1, 10, 0, 0, 500_000), "infinity", None),
+        *("10:00:00.123456789", clock(10)),
+    )
+
+
+def test_an_error_of_a_value_does_not_name_the_file(ask, asked_database):
+    for sql in ("SELECT ln(-latency_median_ms) FROM benchmark_results", "SELECT DATE 'abc'"):
+        with pytest.raises(StorageError) as raised:
+            ask(sql)
+        assert str(asked_database) not in str(raised.value)
 
 
 def test_a_statement_with_parameters_runs_once(asked_database, monkeypatch):
