@@ -37,7 +37,6 @@ from db.importers.support.load_clients import (
     CLIENT_DEFINITIONS,
     CLIENT_STATISTIC,
     ENGINE,
-    IN_METADATA,
     OFFLINE_ENGINE,
     arrivals_of,
     client_result,
@@ -45,8 +44,10 @@ from db.importers.support.load_clients import (
     client_task,
     engine_settings,
     has_all,
+    launched_with,
     merged_records,
     output_requested,
+    settings_of_requests,
 )
 from db.importers.support.measures import BATCH_NOT_STATED, block, foreign_result, in_ms
 from db.importers.support.reading import (
@@ -147,9 +148,8 @@ SGLANG_NUMBERS = {
     "request_goodput": "request_goodput_per_sec",
     "slo_attainment": "slo_attainment_share",
 }
-SGLANG_ENGINE = [name for name in ENGINE if name not in ("speculative_algorithm", "speculative_draft_model_path")]
+SGLANG_ENGINE = [name for name in ENGINE if name != "speculative_algorithm"]
 SGLANG_REQUIRED = {"backend", "dataset_name", "request_rate", "max_concurrency", "completed", "mean_e2e_latency_ms"}
-SGLANG_DATA = ("dataset_name", "random_range_ratio")
 RANDOM, CHATS = ("random", "image"), "sharegpt"
 """Beginnings of the names of data whose lengths are stated as random_*_len, and the data with lengths of their own."""
 SGLANG_DEFINITIONS = {
@@ -318,7 +318,6 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
     result = with_requests(result, requests, variation=variation)
     ramp = ramp_of(load)
     mode |= {**(arrivals if ramp or REQUEST_RATE in result.point.axes else {}), **load_mode(result)}
-    of_requests = {name: value for name, value in own.items() if IN_METADATA.fullmatch(name)}
     return ForeignRun(
         key=str(index),
         stated_times=(date,),
@@ -332,7 +331,7 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
             "endpoint": backend or None,
             "ramp_up": ramp,
             **engine_settings(Fields(load.file, own)),
-            **client_settings(Fields(load.file, of_requests)),
+            **settings_of_requests(Fields(load.file, own)),
             **client_settings(arguments),
             **parallel_mode(Fields(load.file, own)),
             **mode,
@@ -420,8 +419,15 @@ def read_offline(file: ForeignFile) -> Iterator[ForeignRun]:
         model_id=fields.text("model") or "unknown",
         task="text-generation",
         runtime=arguments.text("backend") or "vllm",
-        runtime_mode={"engine": "offline", **engine_settings(arguments, OFFLINE_ENGINE), **parallel_mode(arguments)},
+        runtime_mode={
+            "engine": "offline",
+            **settings_of_requests(arguments),
+            **engine_settings(arguments, OFFLINE_ENGINE),
+            **parallel_mode(arguments),
+        },
         device_count=device_count(arguments) or 1,
+        device_type=(arguments.text("device") or "auto").replace("auto", "unknown"),
+        model_revision=arguments.text("revision"),
         precision_word=arguments.text("dtype"),
         results=[
             _offline_latency(fields, arguments) if "latencies" in fields else _offline_throughput(fields, arguments)
@@ -479,13 +485,14 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
         "quantization": server.text("quantization"),
         "disaggregation": None if split == "null" else split,
         "speculation": server.text("speculative_algorithm"),
-        **engine_settings(server.unread_copy(), SGLANG_ENGINE),
+        **engine_settings(server.unread_copy(), (*SGLANG_ENGINE, *launched_with(str(server.peek("launch_command"))))),
     }
     result = _sglang_load(load, failed)
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
     return ForeignRun(
         key=str(number),
         model_id=server.text(name) or "unknown",
+        model_revision=server.text("revision"),
         task=client_task(load),
         results=[result],
         runtime="sglang" if "server_info" in load else SERVER,  # only its own server describes itself
@@ -495,7 +502,7 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
             **parallel_mode(server),
             **load_mode(result, arrivals if load.peek("request_rate") != "inf" else None),
             **{word: value for word, value in mode.items() if value},
-            **client_settings(Fields(load.file, {name: load.peek(name) for name in SGLANG_DATA})),
+            **settings_of_requests(load),
         },
         precision_word=server.text("dtype"),
         device_type=server.text("device") or "unknown",

@@ -28,6 +28,7 @@ from db.importers.support.load_clients import (
     engine_settings,
     is_engine_flag,
     output_requested,
+    settings_of_requests,
 )
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import FLAG, Fields, agreed, flags_of, parsed_number, resolved, understood
@@ -136,7 +137,7 @@ KINDS = {"serv": "Serving", "throughput": "throughput", "latency": "latency"}
 """Word of a client's command -> kind of its result."""
 SERVED_MODEL = re.compile(r"[^\n]*?(?:vllm serve|serve api_server)[\s\\]+([\w.~-]*/[\w./~-]+)(?=\s|$)")
 """A server's model that is given without a flag: a path, or a name with its organisation."""
-OF_SERVER = ("model", SHARED_RANKS, *PARALLELISM, *ENGINE)
+OF_SERVER = ("model", "revision", SHARED_RANKS, *PARALLELISM, *ENGINE)
 """Arguments of a server that its loads are told apart by, beside its flags."""
 OF_A_LOAD = ("num_prompts", "request_rate", "max_concurrency", "burstiness", "Burstiness factor", *RAMP)
 """Arguments that may differ between the results of one command, such as a sweep."""
@@ -347,7 +348,7 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         if (ramp or REQUEST_RATE in result.point.axes) and (arrivals := _arrivals(settings)[0]) != POISSON:
             mode |= arrivals
     else:
-        mode["engine"] = "offline"
+        mode |= {"engine": "offline", **settings_of_requests(settings)}
     host = ":".join(arguments[name] for name in ("host", "port") if name in arguments)
     engine = backend or ("vllm" if part.kind in ("throughput", "latency") else "sglang")
     return ForeignRun(
@@ -358,6 +359,8 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         runtime=SERVER if is_load else engine,
         runtime_mode=mode,
         device_count=device_count(settings) or 1,
+        device_type="unknown" if is_load else arguments.get("device", "auto").replace("auto", "unknown"),
+        model_revision=arguments.get("revision"),
         precision_word=None if is_load else arguments.get("dtype"),
         host=server_host(arguments.get("base_url") or (host if "host" in arguments else None)) if is_load else None,
         doubts=(*engine_not_stated(backend), *of_ramp(ramp)) if is_load else (),

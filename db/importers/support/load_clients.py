@@ -16,7 +16,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Result, Samples, Scalar
 from db.importers.support.measures import in_ms, measured
-from db.importers.support.reading import INT32_MAX, OF_ONE_RUN, Fields, parsed_number
+from db.importers.support.reading import INT32_MAX, OF_ONE_RUN, Fields, flags_of, of_any_machine, parsed_number
 from db.importers.support.serving import (
     FIRST_NOT_SEEN,
     PARALLELISM,
@@ -75,28 +75,45 @@ ENGINE = (
     *("speculative_num_draft_tokens", "max_num_seqs", "max_num_batched_tokens", "max_running_requests"),
     *("chunked_prefill_size", "gpu_memory_utilization", "cpu_offload_gb", "num_gpu_blocks_override"),
     *("kv_cache_memory_bytes", "kv_offloading_size", "num_scheduler_steps", "json_model_override_args"),
+    *("model_impl", "hf_overrides", "rope_scaling", "compilation_config", "optimization_level", "block_size"),
+    *("distributed_executor_backend", "all2all_backend", "mamba_cache_dtype", "scheduling_policy"),
+    *("long_prefill_token_threshold", "performance_mode", "kv_transfer_config", "stream_interval"),
+    *("num_continuous_decode_steps", "decode_attention_backend", "prefill_attention_backend", "mm_attention_backend"),
+    *("nsa_prefill_backend", "nsa_decode_backend", "fp8_gemm_runner_backend", "sampling_backend", "mamba_ssm_dtype"),
+    *("max_total_tokens", "max_prefill_tokens", "schedule_policy", "page_size", "moe_dense_tp_size"),
+    *("ep_num_redundant_experts", "hicache_ratio", "hicache_size", "deepep_mode", "context_length"),
 )
 """Settings of vLLM's and SGLang's engines that change their numbers, beside the flags that are on. (Elsewhere, what is
 not known tells runs apart; files of these tools have hundreds of defaults, which differ from version to version.)"""
-ENGINE_FLAG = re.compile(
-    r"(?:no_)?(?:enable|disable|use)_(?!.*(?:metrics|report|nvtx|nan_|docs|tool_|headers|tracking|v2_block))"
-)
+ENGINE_SWITCH = r"(?:no_)?(?:enable|disable|use)_"
+ENGINE_FLAG = re.compile(ENGINE_SWITCH + r"(?!.*(?:metrics|report|nvtx|nan_|docs|tool_|headers|tracking|v2_block))")
 OFFLINE_ENGINE = (
-    *(*ENGINE, "n", "dataset_name", "prefix_len", "async_engine", "prequeue_requests"),
+    *(*ENGINE, "n", "prefix_len", "async_engine", "prequeue_requests"),
     *("hf_max_batch_size", "hf_enable_torch_compile"),
 )
 """The same and those of an offline benchmark, which starts its engine itself."""
-ON_UNLESS_OFF = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling")
-"""Flags that are null in vLLM's files unless they were given."""
+ON_UNLESS_OFF = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling", "optimization_level")
+"""What is null in vLLM's files unless it was given, but not off."""
 ENGINE_PLAIN = {
     "gpu_memory_utilization": ("0.9", "0.92"),
     "num_scheduler_steps": ("1",),
-    "n": ("1",),
-    "dataset_name": ("sharegpt", "random"),  # the default, and the data of prompts whose length is stated
+    **dict.fromkeys(("n", "num_continuous_decode_steps", "stream_interval", "page_size"), ("1",)),
+    "max_prefill_tokens": ("16384",),
+    "block_size": ("16",),
+    **dict.fromkeys(("schedule_policy", "scheduling_policy"), ("fcfs",)),
+    "mamba_ssm_dtype": ("float32",),
+    "hicache_ratio": ("2.0",),
+    "nsa_prefill_backend": ("flashmla_sparse",),
+    "nsa_decode_backend": ("fa3",),
+    "optimization_level": ("2",),
+    "performance_mode": ("balanced",),
+    "all2all_backend": ("allgather_reducescatter",),
 }
-"""Defaults, and what is told by the point."""
+"""Defaults."""
 PLAIN = (False, "False", "None", "none", "null", "auto", "", "{}", "0", "0.0")
 """Values by which a setting of an engine says nothing."""
+OBJECT = "<"
+"""The beginning of what a tool wrote of an object that it could not write."""
 
 MOST_SHAPE = 1e6
 """Maximum burstiness of the gamma distribution of arrivals: above it they count as constant."""
@@ -108,7 +125,7 @@ OF_DATA = re.compile(
 IN_METADATA = re.compile(
     OF_DATA.pattern + r"\w+|dataset_name|lora_modules|temperature|top_[pk]|ignore_eos|use_beam_search|extra_body"
 )
-"""Names by which a user's own metadata state settings of the requests."""
+"""Names by which a user's own metadata, or the arguments of an engine, state settings of the requests."""
 PREFIXES = {
     "generated-shared-prefix": ("gsp",),
     "image": ("image", "random"),
@@ -137,8 +154,19 @@ def engine_settings(fields: Fields, names: Iterable[str] = ENGINE) -> dict[str, 
     """The settings of an engine among the arguments: those of these names, and flags that are on."""
     flags = (name for name in fields if is_engine_flag(name) and str(fields.peek(name)) == "True")
     found = fields.settings((*flags, *names), PLAIN)
-    off: dict[str, Scalar] = {name: False for name in ON_UNLESS_OFF if fields.peek(name) is False}
-    return off | {name: value for name, value in found.items() if str(value) not in ENGINE_PLAIN.get(name, ())}
+    off: dict[str, Scalar] = {name: fields.peek(name) for name in ON_UNLESS_OFF if fields.peek(name) in (False, "0")}
+    stated = {name: one for name, one in found.items() if str(one) not in ENGINE_PLAIN.get(name, ())}
+    return off | {name: of_any_machine(one) for name, one in stated.items() if not str(one).startswith(OBJECT)}
+
+
+def launched_with(command: str) -> list[str]:
+    """The names of the settings that the command of a server sets, by the names of their flags."""
+    names = flags_of(command, {})
+    return [
+        name
+        for name in names
+        if not (NO_SETTING.fullmatch(name) or OF_ONE_RUN.search(name) or re.match(ENGINE_SWITCH, name))
+    ]
 
 
 def is_engine_flag(name: str) -> bool:
@@ -155,9 +183,16 @@ def client_settings(arguments: Fields) -> dict[str, Scalar]:
         for name in arguments
         if NO_SETTING.fullmatch(name)
         or (own and (found := OF_DATA.match(name)) and found[1] not in own)
-        or str(arguments.peek(name)).startswith("<")
+        or str(arguments.peek(name)).startswith(OBJECT)
     ]
     return arguments.other_settings(less, STANDARD)
+
+
+def settings_of_requests(fields: Fields) -> dict[str, Scalar]:
+    """The `client_settings` among fields of other kinds."""
+    return client_settings(
+        Fields(fields.file, {name: fields.peek(name) for name in filter(IN_METADATA.fullmatch, fields)})
+    )
 
 
 def _prefixes(arguments: Fields) -> tuple[str, ...]:

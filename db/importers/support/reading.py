@@ -103,13 +103,13 @@ PLACE = re.compile(
 is the group."""
 
 
-def _of_any_machine(value: Any) -> Any:
+def of_any_machine(value: Any) -> Any:
     """The value of a setting without what its objects hold of a machine or a single run, and without the folders of
     files."""
     if isinstance(value, dict):
-        return {name: _of_any_machine(one) for name, one in value.items() if not OF_ONE_RUN.search(str(name))}
+        return {name: of_any_machine(one) for name, one in value.items() if not OF_ONE_RUN.search(str(name))}
     if isinstance(value, list):
-        return [_of_any_machine(one) for one in value]
+        return [of_any_machine(one) for one in value]
     return PLACE.sub(r"\1", value) if isinstance(value, str) else value
 
 
@@ -335,7 +335,7 @@ class Fields:
         the plain values, as text, where they are not `NOTHING`."""
         standard = plain or {}
         own = {
-            name: _of_any_machine(value)
+            name: of_any_machine(value)
             for name, value in self._values.items()
             if name not in self._read
             and name not in less

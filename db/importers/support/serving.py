@@ -497,7 +497,8 @@ PARALLELISM = {
     **dict.fromkeys(("pp", "pp_size", "pipeline_parallel", "pipeline_parallel_size"), "pp_size"),
     **dict.fromkeys(("dp", "dp_size", "data_parallel", "data_parallel_size"), "dp_size"),
     **dict.fromkeys(("ep", "ep_size", "expert_parallel", "expert_parallel_size"), "ep_size"),
-    **dict.fromkeys(("dcp_size", "pcp_size"), "context"),
+    **dict.fromkeys(("dcp_size", "decode_context_parallel_size", "attn_cp_size"), "context"),
+    **dict.fromkeys(("pcp_size", "prefill_context_parallel_size"), "pcp_size"),
     **dict.fromkeys(("nnodes", "num_nodes", "number_of_nodes"), "nodes"),
 }
 """Field of a tool, and so setting of a run -> what it is a degree of."""
@@ -518,11 +519,11 @@ def parallel_mode(fields: Fields) -> dict[str, Scalar]:
 
 def device_count(fields: Fields) -> int | None:
     """The number of devices that the object states, or else the product of its degrees of parallelism but of those that
-    use the same devices: of experts, and of attention alone."""
+    use the same devices: of experts, of attention alone, and of the context while decoding."""
     stated = next((count for name in GPU_COUNTS if (count := _stated_count(fields, name))), None)
     mode = parallel_mode(fields)
     degrees = {PARALLELISM[name]: int(degree) for name, degree in mode.items() if name in PARALLELISM}
-    parts = ("tp_size", "pp_size") if SHARED_RANKS in mode else ("tp_size", "pp_size", "dp_size")
+    parts = ("tp_size", "pp_size", "pcp_size", *(() if SHARED_RANKS in mode else ("dp_size",)))
     product = math.prod(degrees.get(name, 1) for name in parts)
     return stated or (product if product > 1 else None)
 

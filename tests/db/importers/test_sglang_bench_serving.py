@@ -128,6 +128,21 @@ def test_a_load_of_embeddings_has_no_rate_of_new_tokens(tmp_path):
     assert result.missing["throughput_tokens_per_sec"].startswith("not_applicable")
 
 
+def test_settings_of_the_engine_are_those_that_are_known_and_those_of_the_command_that_started_it(tmp_path):
+    plain = {"model_path": "m", "stream_interval": 1, "max_prefill_tokens": 16384, "page_size": 1, "attn_cp_size": 1}
+    given = {"stream_interval": 10, "decode_attention_backend": "fa3", "speculative_draft_model_path": "/data/eagle"}
+    mode = served_by(tmp_path, **plain).cell.runtime_mode
+    changed = served_by(tmp_path, **{**plain, **given, "attn_cp_size": 2, "revision": "abc"})
+    stated = {"stream_interval": 10, "decode_attention_backend": "fa3", "speculative_draft_model_path": "eagle"}
+    assert (changed.cell.runtime_mode, changed.cell.workload.revision) == ({**mode, **stated, "attn_cp_size": 2}, "abc")
+    computed = {**plain, "mem_fraction_static": 0.8, "swa_full_tokens_ratio": 0.3, "port": 1, "enable_metrics": True}
+    assert served_by(tmp_path, **computed).cell.runtime_mode == mode
+    command = "python -m sglang.launch_server --model-path m --port 1 --enable-metrics --mem-fraction-static 0.8"
+    run = served_by(tmp_path, **computed, launch_command=command)
+    assert run.cell.runtime_mode == {**mode, "mem_fraction_static": 0.8}
+    assert run.origin.kept["server_info"]["launch_command"] == command
+
+
 @pytest.fixture
 def load_of(tmp_path):
     def load(place=0, **changes):

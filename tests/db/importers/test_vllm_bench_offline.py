@@ -54,6 +54,12 @@ def test_the_records_for_pytorch_have_model_sizes_and_settings():
         ({"cpu_offload_gb": 20, "attention_backend": "X"}, {"cpu_offload_gb": 20, "attention_backend": "X"}),
         ({"enable_prefix_caching": False, "enable_dbo": True}, {"enable_prefix_caching": False, "enable_dbo": True}),
         ({"n": 1, "gpu_memory_utilization": 0.92, "cpu_offload_gb": 0, "dataset_name": "sharegpt"}, {}),
+        ({"model_impl": "transformers", "scheduling_policy": "fcfs"}, {"model_impl": "transformers"}),
+        ({"hf_overrides": {"a": 1}, "rope_scaling": {}}, {"hf_overrides": '{"a": 1}'}),
+        ({"compilation_config": "<CompilationConfig object is not JSON serializable>", "block_size": 16}, {}),
+        ({"optimization_level": 0}, {"optimization_level": 0}),
+        ({"dataset_name": "random", "random_prefix_len": 8, "sonnet_prefix_len": 200}, {"random_prefix_len": 8}),
+        ({"prefill_context_parallel_size": 2}, {"prefill_context_parallel_size": 2}),
         ({"disable_log_stats": True, "use_tqdm_on_load": True, "seed": 7, "enable_prefix_caching": None}, {}),
     ],
 )
@@ -71,7 +77,20 @@ def test_the_engines_settings_are_part_of_the_series(tmp_path, arguments, mode):
     (tmp_path / "printed.log").write_text(f"Namespace({namespace})\nThroughput: 5.00 requests/s, 640.00 tokens/s\n")
     (printed,) = PRINTED.runs(read_file(tmp_path / "printed.log"))
     found = {name: str(mode[name]) for name in mode if name in texts}
-    assert printed.cell.runtime_mode == {"engine": "offline", **found}
+    assert {name: str(one) for name, one in printed.cell.runtime_mode.items()} == {"engine": "offline", **found}
+
+
+def test_the_device_the_revision_and_the_gpus_of_context_parallelism_are_those_of_the_arguments(tmp_path):
+    records = json.loads((FOLDER / "latency_8.pytorch.json").read_text())
+    given = {"device": "cpu", "revision": "abc", "prefill_context_parallel_size": 2, "decode_context_parallel_size": 2}
+    for record in records:
+        record["benchmark"]["extra_info"]["args"] |= given
+    (tmp_path / "l.pytorch.json").write_text(json.dumps(records))
+    (run,) = OFFLINE.runs(read_file(tmp_path / "l.pytorch.json"))
+    assert (run.cell.device.type, run.cell.device.count, run.cell.workload.revision) == ("cpu", 4, "abc")
+    (tmp_path / "l.log").write_text("vllm bench latency --device cpu --revision abc\nAvg latency: 5.25 seconds\n")
+    (printed,) = PRINTED.runs(read_file(tmp_path / "l.log"))
+    assert (printed.cell.device.type, printed.cell.workload.revision) == ("cpu", "abc")
 
 
 @pytest.mark.parametrize(
