@@ -19,8 +19,8 @@ from filelock import FileLock
 from benchmarking import cli
 from benchmarking.builds.inventory import delete_folders, lean_cache
 from benchmarking.builds.store import RECORD, BuildKey, BuildStore, lock_of
+from benchmarking.commands.cache import main
 from benchmarking.core.text import size_text
-from benchmarking.manage_cache import main
 
 DAY_S = 86_400
 

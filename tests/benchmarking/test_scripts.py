@@ -19,8 +19,9 @@ import pytest
 import torch
 from torch.utils import _pytree
 
-from benchmarking import benchit, benchmark_model, benchmark_script, cli
+from benchmarking import benchmark_model, benchmark_script, cli
 from benchmarking.builds.store import BuildKey, BuildStore
+from benchmarking.commands import script as benchit
 from benchmarking.core import plugins
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.plugins import device_named

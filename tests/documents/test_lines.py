@@ -28,7 +28,7 @@ MODULES = {
     "profiler.py": "benchmarking.profiler",
     "compare_onnx.py": "benchmarking.compare_onnx",
     "export_to_onnx.py": "benchmarking.export_to_onnx",
-    "benchit": "benchmarking.benchit",
+    "benchit": "benchmarking.commands.script",
 }
 MODELS = {"bert-base-uncased": "tiny-bert", "distilbert-base-uncased": "tiny-bert", "gpt2": "tiny-gpt2"}
 """A model of the documents -> a tiny one of its family, with random weights."""

@@ -25,12 +25,11 @@ from tests.helpers.databases import write_history
 from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
 from tests.visualize.pages.conftest import HOSTILE
-from visualize.pages import static_site
+from visualize.pages import publish as static_site
 from visualize.pages.public_copy import public_copy
-from visualize.pages.publish import main
+from visualize.pages.publish import MARKER, MOST_BYTES, main
 from visualize.pages.site import LiveSite, render, views
 from visualize.pages.snapshot import Snapshots
-from visualize.pages.static_site import MARKER, MOST_BYTES
 from visualize.pages.views import overview_page
 
 HOSTS = ("<b>hostile</b>", "build-17.acme.example", "build-17.acme.example")
@@ -460,7 +459,7 @@ def test_a_folder_with_other_content_is_refused(small, tmp_path, capsys, marker)
     if marker is not None:
         (tmp_path / MARKER).write_text(marker)
     assert publish(tmp_path, small) == 2
-    assert f"is not empty and not a site from {static_site.MADE_BY}" in capsys.readouterr().err
+    assert f"is not empty and not a site from {static_site.NAME}" in capsys.readouterr().err
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
