@@ -16,6 +16,7 @@ Default methods describe the ordinary case, so a plugin overrides only what diff
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -60,6 +61,14 @@ Mark = Callable[[str], None]
 name ends the phase of that name ("encode", "retrieve", "step") after waiting for the device."""
 Stage = Callable[[str], AbstractContextManager[None]]
 """`with stage("weights_read"):` times one stage of the load; the device is synchronized at its end."""
+
+
+def wrong_token_count(tokens: Sequence[Sequence[int]], rows: int, new_tokens: int | None) -> str | None:
+    """None, or how the tokens that a call generated are not so many for each of its rows."""
+    lengths = sorted({len(row) for row in tokens})
+    if len(tokens) == rows and lengths == [new_tokens]:
+        return None
+    return f"token count: {len(tokens)} rows of {lengths}, expected {new_tokens} each"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,6 +399,8 @@ class Runtime(ABC):
     `DeviceKind.watch`, and its calls wait for the device themselves."""
     loads_quantized: bool = False
     """Whether it loads checkpoints whose weights are quantized, as they are (`quantized_weights`)."""
+    libraries: tuple[str, ...] = ()
+    """Modules that `import_libraries` imports."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions affect its results; `--list-runtimes` shows the installed ones."""
     declared_options: tuple[Option, ...] = ()
@@ -474,8 +485,10 @@ class Runtime(ABC):
         if its build is not in the cache any more."""
         return None
 
-    def import_libraries(self) -> None:  # noqa: B027 - a runtime may need none
+    def import_libraries(self) -> None:
         """Import what the runtime needs: the import stage of the load, before the device is opened."""
+        for name in self.libraries:
+            importlib.import_module(name)
 
     @abstractmethod
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:

@@ -107,18 +107,16 @@ class RocmDevice(TorchGpuKind):
             os.environ[VISIBLE] = ",".join(f"GPU-{str(one).removeprefix('0x')}" for one in ids)
             for variable in NUMBERED_AGAIN:
                 os.environ.pop(variable, None)
-        elif not self._is_number_0(devices):
+            return
+        # Without an id: a single GPU that this process numbers 0, which is the only visible one or the first of all.
+        settings = [os.environ[name].split(",") for name in self.settings()]
+        is_first = devices[0].selector == "rocm:0" and all(entries[0].strip() == "0" for entries in settings)
+        if len(devices) > 1 or not (is_first or any(len(entries) == 1 for entries in settings)):
             names = ", ".join(repr(device.selector) for device in devices)
             raise UnsupportedError(
                 f"device {names} cannot be selected, as it has no unique id: make it the only visible GPU with "
                 f"{VISIBLE}"
             )
-
-    def _is_number_0(self, devices: Sequence[Device]) -> bool:
-        """Whether they are a single GPU that this process numbers 0: the only visible one, or the first of all."""
-        settings = [os.environ[name].split(",") for name in self.settings()]
-        is_first = devices[0].selector == "rocm:0" and all(entries[0].strip() == "0" for entries in settings)
-        return len(devices) == 1 and (is_first or any(len(entries) == 1 for entries in settings))
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return ORT_PROVIDERS

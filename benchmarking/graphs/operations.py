@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarking.core.contracts import TOKEN, Mark, Operation
+from benchmarking.core.contracts import TOKEN, Mark, Operation, wrong_token_count
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.profiles import CallProfiler
@@ -203,11 +203,10 @@ class Generation(GraphOperation):
         return Generated(tokens=tuple(zip(*steps, strict=True)), prefill_logits=prefill_logits, last_logits=logits)
 
     def problem(self, output: Generated) -> str | None:
-        lengths = {len(row) for row in output.tokens}
-        if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
-            return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, expected {self._steps} each"
-        return non_finite("prefill logits", self._last_position(output.prefill_logits)) or non_finite(
-            "last logits", self._last_position(output.last_logits)
+        return (
+            wrong_token_count(output.tokens, self.items_per_call, self._steps)
+            or non_finite("prefill logits", self._last_position(output.prefill_logits))
+            or non_finite("last logits", self._last_position(output.last_logits))
         )
 
     def arrays(self, output: Generated) -> dict[str, np.ndarray]:

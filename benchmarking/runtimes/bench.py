@@ -48,7 +48,7 @@ from benchmarking.core.records import (
     Scalar,
     Workload,
 )
-from benchmarking.runtimes.support.torch.counting import BY_DEVICE, count_work
+from benchmarking.runtimes.support.torch.counting import BY_DEVICE, NAMES, count_work
 
 OPTION = "variant"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -100,8 +100,6 @@ class BenchRuntime(Runtime):
 CLAIMED_RATE = "claimed_tokens_per_second"
 """The custom metric of the generation rate that a benchmark reports."""
 
-WORK = ("flops", "bytes_accessed")
-
 
 class BenchOperation(Operation):
     """A benchmark's `run()`, timed from outside. Its state between calls is left alone."""
@@ -150,13 +148,13 @@ class BenchOperation(Operation):
         """The work of a call as declared by the benchmark's `work()`; the rest is counted if torch runs it. Raises
         UnsupportedError if torch computes on another device than the one that the results are stored for."""
         declared = {name: float(value) for name, value in self.bench.work().items()}
-        if unknown := sorted(set(declared) - set(WORK)):
+        if unknown := sorted(set(declared) - set(NAMES)):
             raise BenchhouseError(
-                f"work() of {type(self.bench).__name__} may declare {', '.join(WORK)}: got {unknown[0]!r}"
+                f"work() of {type(self.bench).__name__} may declare {', '.join(NAMES)}: got {unknown[0]!r}"
             )
         if wrong := [value for value in declared.values() if not math.isfinite(value) or value < 0]:
             raise BenchhouseError(f"work() of {type(self.bench).__name__} takes numbers from 0: got {wrong[0]:g}")
-        counted = self._counted() if len(declared) < len(WORK) else Readings()
+        counted = self._counted() if len(declared) < len(NAMES) else Readings()
         kind, flops_by_device = kind_of(self._device.type), counted.values.get(BY_DEVICE)
         used = flops_by_device if isinstance(flops_by_device, dict) else {}
         expected = None if kind is None else kind.torch_type
@@ -184,7 +182,7 @@ class BenchOperation(Operation):
     def _counted(self) -> Readings:
         if "torch" not in sys.modules:
             why = f"{NOT_SUPPORTED}: the benchmark neither uses torch nor declares it in work()"
-            return Readings(missing=dict.fromkeys(WORK, why))
+            return Readings(missing=dict.fromkeys(NAMES, why))
         return count_work(lambda: self.run(lambda name: None))
 
 
@@ -256,7 +254,7 @@ class SelfTimedOperation(BenchOperation):
 
     def _counted(self) -> Readings:
         why = f"{NOT_APPLICABLE}: the benchmark times itself, so it is unknown what a call includes"
-        return Readings(missing=dict.fromkeys(WORK, why))
+        return Readings(missing=dict.fromkeys(NAMES, why))
 
 
 class BenchSession(Session):

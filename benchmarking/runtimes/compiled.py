@@ -33,6 +33,7 @@ class Compiled(TorchRuntime):
     name = "compiled"
     aliases = ("torch-compiled", "pytorch2")
     other_words = ("compile", "inductor", "torch.compile", "torch-compile", "dynamo")
+    libraries: tuple[str, ...] = (*TorchRuntime.libraries, "torch._inductor.compile_fx")
     point_per_process = True
     compiles = True
     declared_options = (
@@ -60,10 +61,6 @@ class Compiled(TorchRuntime):
     def deployed_changes(self, cell: Cell) -> list[str]:
         mode, dynamic = cell.runtime_mode["compile_mode"], DYNAMIC[str(cell.runtime_mode["dynamic"])]
         return [f"model.compile(mode={mode!r}, dynamic={dynamic!r})"]
-
-    def import_libraries(self) -> None:
-        super().import_libraries()
-        import torch._inductor.compile_fx  # noqa: F401
 
     def prepare_process(self, cell: Cell, points: Sequence[Point], cleanup: ExitStack) -> Any:
         mode = cell.runtime_mode

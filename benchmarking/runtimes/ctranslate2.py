@@ -68,6 +68,7 @@ class CTranslate2(GenerativeEngine):
     name = "ctranslate2"
     aliases = ("ct2",)
     modules = ("ctranslate2",)
+    libraries: tuple[str, ...] = ("ctranslate2",)
     packages: tuple[str, ...] = ("ctranslate2",)
     reads = (FOLDER_FORMAT,)
     computed: Mapping[str, Computed] = {
@@ -157,9 +158,6 @@ class CTranslate2(GenerativeEngine):
             "texts = [tokenizer.decode(result.sequences_ids[0]) for result in results]",
         ]
         return "\n".join(lines)
-
-    def import_libraries(self) -> None:
-        import ctranslate2  # noqa: F401
 
 
 def place_of(device: Device) -> str:

@@ -58,11 +58,22 @@ class Kernelized(TorchRuntime):
         return super().unusable() or why_not_hub()
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Raises UnsupportedError for transformers' mapping if transformers rejects the installed package."""
-        mode, source = super().mode(device, workload, options), _source(options.get(OPTION))
+        """With folders as absolute paths. Raises UnsupportedError for transformers' mapping if transformers rejects the
+        installed package, and UsageError for anything but a folder or a repository of the hub."""
+        mode, requested = super().mode(device, workload, options), options.get(OPTION)
+        source = HUB if requested is None else str(requested)
         if source == HUB and (why_not := why_not_hub()) is not None:
             raise UnsupportedError(why_not)
-        return {**mode, OPTION: source}
+        if _is_on_hub(source):  # even if a folder has this name: the worker takes it for the hub's
+            return {**mode, OPTION: source}
+        folder = Path(os.path.expanduser(source))
+        if not folder.is_dir():
+            raise UsageError(
+                f"kernel repository {source!r} is neither a folder nor a hub repository with a version (owner/name@1)"
+            )
+        if not (folder / "build").is_dir():
+            raise UsageError(f"kernel repository {source} has no folder `build` with kernels")
+        return {**mode, OPTION: str(folder.resolve())}
 
     def foreign_code(self, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
         source = str(mode.get(OPTION, HUB))
@@ -101,22 +112,6 @@ def why_not_hub() -> str | None:
 
 def _is_on_hub(source: str) -> bool:
     return source == HUB or ON_HUB.fullmatch(source) is not None
-
-
-def _source(requested: Scalar | None) -> str:
-    """The source of the kernels, with folders as absolute paths. Raises UsageError for anything but a folder or a
-    repository of the hub."""
-    source = HUB if requested is None else str(requested)
-    if _is_on_hub(source):  # even if a folder has this name: the worker takes it for the hub's
-        return source
-    folder = Path(os.path.expanduser(source))
-    if folder.is_dir():
-        if not (folder / "build").is_dir():
-            raise UsageError(f"kernel repository {source} has no folder `build` with kernels")
-        return str(folder.resolve())
-    raise UsageError(
-        f"kernel repository {source!r} is neither a folder nor a hub repository with a version (owner/name@1)"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

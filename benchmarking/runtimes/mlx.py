@@ -45,6 +45,7 @@ class Mlx(GenerativeEngine):
 
     name = "mlx"
     modules = ("mlx", "mlx_lm")
+    libraries: tuple[str, ...] = ("mlx.core", "mlx_lm.generate")
     packages: tuple[str, ...] = ("mlx", "mlx-cpu", "mlx-lm")
     reads = ("packed-safetensors",)
     # No GPT-2: mlx-lm does not know the names that transformers 5 gives its weights.
@@ -120,10 +121,6 @@ class Mlx(GenerativeEngine):
         on_gpu = not is_processor(cell.device.type)
         with stage("to_device"):
             return MlxModel(path, folder, settings, on_gpu=on_gpu)
-
-    def import_libraries(self) -> None:
-        import mlx.core  # noqa: F401
-        import mlx_lm.generate  # noqa: F401
 
 
 def _build(workload: Workload, cell: Cell) -> tuple[BuildKey, Make]:

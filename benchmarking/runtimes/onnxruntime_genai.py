@@ -102,6 +102,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
     name = "onnxruntime-genai"
     aliases = ("ort-genai",)
     modules = ("onnxruntime_genai",)
+    libraries: tuple[str, ...] = ("onnxruntime_genai",)
     packages: tuple[str, ...] = (*PACKAGES, *BELOW)
     # As of the builder in 0.18. Its graphs of OLMo and Phi generate different tokens than the models, its graph of
     # Gemma 2 needs a cache as long as the window, and it cannot build Phi-3 without long positions, nor SmolLM3, whose
@@ -207,9 +208,6 @@ class OnnxRuntimeGenai(GenerativeEngine):
         with stage("to_device"):
             provider = provider_on(cell.device, cell.runtime_mode)
             return GenaiModel(path, common.EngineSettings.of(cell), workload.parameter_count, weights, provider)
-
-    def import_libraries(self) -> None:
-        import onnxruntime_genai  # noqa: F401
 
 
 def _providers(device: Device) -> dict[str, Provider]:

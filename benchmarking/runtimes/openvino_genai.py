@@ -61,6 +61,7 @@ class OpenVinoGenai(GenerativeEngine):
     name = "openvino-genai"
     aliases = ("ov-genai",)
     modules = ("openvino_genai", "gguf")
+    libraries: tuple[str, ...] = ("openvino_genai",)
     packages: tuple[str, ...] = ("openvino-genai", "openvino-tokenizers", "openvino", "gguf")
     reads = (GGUF, "openvino-ir")
     computed: Mapping[str, Computed] = dict.fromkeys(("llama", "qwen2", "qwen3"), Computed(activations=SILU))
@@ -142,9 +143,6 @@ class OpenVinoGenai(GenerativeEngine):
             )
         with stage("to_device"):
             return GenaiModel(path, settings, weights, device_name(cell.device), points)
-
-    def import_libraries(self) -> None:
-        import openvino_genai  # noqa: F401
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,7 +196,7 @@ def _contexts(cell: Cell) -> graphs.FixedShapes:
         "device": cell.device.name,
         "machine": platform.machine(),
         "backend": cell.runtime_mode["qnn_backend"],
-        "versions": {name: version_of(name) for name in ("onnxruntime-qnn",)},
+        "versions": {"onnxruntime-qnn": version_of("onnxruntime-qnn")},
     }
     return graphs.FixedShapes(kind=KIND, cell=cell, depends_on=depends_on)
 

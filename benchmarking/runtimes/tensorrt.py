@@ -20,6 +20,7 @@ from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.graphs.bundle import Bundle
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
+from benchmarking.runtimes.support.torch.torch_settings import TF32_OVERRIDE
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource
@@ -29,7 +30,6 @@ PROVIDER = "TensorrtExecutionProvider"
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16")
 """Int8 engines need calibration data, which dynamically quantized graphs do not have."""
 TENSORRT_PACKAGES = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
-TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 ENGINE = "*.engine"
 TIMINGS = "tensorrt-timings"
 ENGINES = "engines"

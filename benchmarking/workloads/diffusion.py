@@ -7,9 +7,7 @@ eighth of `image_size`). There is no classifier-free guidance, so each step and 
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation
@@ -22,6 +20,7 @@ from benchmarking.workloads.support.configuration import integer, library_path
 from benchmarking.workloads.support.denoising import PIXELS_PER_LATENT, Denoiser, DenoisingLoop, NoiseSchedule
 from benchmarking.workloads.support.families import wrong_axes
 from benchmarking.workloads.support.generation import floats_as
+from benchmarking.workloads.support.transformers_models import quiet
 from benchmarking.workloads.support.weights import skip_random_initialisation
 
 AXES = ("image_size", "steps")
@@ -116,7 +115,7 @@ class Diffusion(WorkloadFamily):
         kind, before = self.model_class(workload), torch.get_default_dtype()
         try:
             torch.set_default_dtype(dtype)  # of the parameters from the start, so there is never a second copy of them
-            with _quiet():
+            with quiet("diffusers"):
                 model = kind.from_config(dict(workload.config))
         except (TypeError, ValueError, NotImplementedError) as error:
             raise BenchhouseError(f"cannot build {workload.model_id}: {first_line(error)}") from error
@@ -127,7 +126,7 @@ class Diffusion(WorkloadFamily):
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
         kind = self.model_class(workload)
         try:
-            with _quiet(), skip_random_initialisation():
+            with quiet("diffusers"), skip_random_initialisation():
                 model, report = kind.from_pretrained(
                     library_path(str(workload.path)),
                     torch_dtype=dtype,
@@ -154,19 +153,6 @@ class Diffusion(WorkloadFamily):
         noise = own.pop(latents_input(workload.config))
         denoiser = denoiser_of(model, workload.config, own)
         return DenoisingLoop(denoiser, point, noise, schedule_of(workload.config).steps(int(point.axes["steps"])))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress notes about ignored settings of older versions: anything relevant is raised or stored."""
-    from diffusers.utils import logging as library_logging
-
-    verbosity = library_logging.get_verbosity()
-    library_logging.set_verbosity(logging.ERROR)
-    try:
-        yield
-    finally:
-        library_logging.set_verbosity(verbosity)
 
 
 def denoiser_of(model: Any, config: Mapping[str, Json], inputs: dict[str, Any]) -> Denoiser:

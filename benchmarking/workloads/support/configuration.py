@@ -149,14 +149,11 @@ def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
     for parent in folder.parents:  # snapshots in the hub's cache link to blobs next to them
         if parent.name == "snapshots" and (parent.parent / "blobs").is_dir():
             roots.append(parent.parent)
-    for part in (folder, *(folder / name for name in READ_FOLDERS)):
-        if part == folder or part.is_dir():
-            _check_files(part, roots)
-
-
-def _check_files(folder: Path, roots: Sequence[Path]) -> None:
-    with storage_errors(f"cannot read {folder}"):
-        paths = sorted(folder.iterdir())
+    parts = [folder, *(folder / name for name in READ_FOLDERS if (folder / name).is_dir())]
+    paths: list[Path] = []
+    for part in parts:
+        with storage_errors(f"cannot read {part}"):
+            paths += sorted(part.iterdir())
     for path in paths:
         with storage_errors(f"cannot read {path}"):
             mode = path.stat().st_mode
@@ -166,12 +163,11 @@ def _check_files(folder: Path, roots: Sequence[Path]) -> None:
             raise StorageError(f"cannot read {path}: not a regular file")
         if not is_inside(path, roots):
             raise UsageError(f"{path} links to a file outside the model's folder: replace it by a copy of that file")
-        if path.name in SETTINGS_FILES:
-            for key, named in _named_files(path):
-                if not is_inside(named, roots):
-                    raise UsageError(f"{path}: {key} names a file outside the model's folder, {named}: remove it")
-                if not (named.is_file() or named.is_dir()):
-                    raise StorageError(f"{path}: {key} names {named}, which is not a regular file: remove it")
+        for key, named in _named_files(path) if path.name in SETTINGS_FILES else ():
+            if not is_inside(named, roots):
+                raise UsageError(f"{path}: {key} names a file outside the model's folder, {named}: remove it")
+            if not (named.is_file() or named.is_dir()):
+                raise StorageError(f"{path}: {key} names {named}, which is not a regular file: remove it")
 
 
 def is_inside(path: Path, roots: Sequence[Path]) -> bool:

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarking.core.contracts import FamilyOperation, Mark
+from benchmarking.core.contracts import FamilyOperation, Mark, wrong_token_count
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np, torch
@@ -106,10 +106,11 @@ class GreedyGeneration(FamilyOperation):
         return logits
 
     def problem(self, output: Generated) -> str | None:
-        lengths = {len(row) for row in output.tokens}
-        if len(output.tokens) != self.items_per_call or lengths != {self._steps}:
-            return f"token count: {len(output.tokens)} rows of {sorted(lengths)}, expected {self._steps} each"
-        return non_finite("prefill logits", output.prefill_logits) or non_finite("last logits", output.last_logits)
+        return (
+            wrong_token_count(output.tokens, self.items_per_call, self._steps)
+            or non_finite("prefill logits", output.prefill_logits)
+            or non_finite("last logits", output.last_logits)
+        )
 
     def arrays(self, output: Generated) -> dict[str, Any]:
         """Tokens (int64) and prefill logits (float32) as numpy arrays."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from io import BufferedReader
@@ -152,10 +153,10 @@ class Gguf:
         file_type = self.metadata.get("general.file_type")
         if isinstance(file_type, int) and file_type in FILE_TYPES:
             return FILE_TYPES[file_type]
-        matrices = [tensor for tensor in self.tensors if len(tensor.shape) > 1]
-        counted: dict[str, int] = {}
-        for tensor in matrices:
-            counted[tensor.type.name] = counted.get(tensor.type.name, 0) + tensor.values
+        counted: Counter[str] = Counter()
+        for tensor in self.tensors:
+            if len(tensor.shape) > 1:
+                counted[tensor.type.name] += tensor.values
         return max(counted, key=lambda name: counted[name], default="F32")
 
     @property

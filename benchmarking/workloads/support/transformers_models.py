@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -101,7 +102,7 @@ class TransformersFamily(WorkloadFamily):
         stored = quantization_of(workload)
         place = {} if device is None or stored is None else {"device_map": {"": device}}
         try:
-            with _quiet(), _attention_errors(workload, attention):
+            with quiet("transformers"), _attention_errors(workload, attention):
                 model, report = _classes(workload)[0].from_pretrained(
                     library_path(str(workload.path)),
                     config=config,
@@ -246,10 +247,10 @@ def _attention_errors(workload: Workload, attention: str | None) -> Iterator[Non
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress progress bars and loading reports: anything relevant is raised or stored."""
-    from transformers.utils import logging as library_logging
-
+def quiet(library: str) -> Iterator[None]:
+    """Suppress progress bars, loading reports and notes of transformers or diffusers: anything relevant is raised or
+    stored."""
+    library_logging = importlib.import_module(f"{library}.utils.logging")
     verbosity, bars = library_logging.get_verbosity(), library_logging.is_progress_bar_enabled()
     library_logging.set_verbosity(logging.ERROR)
     library_logging.disable_progress_bar()

@@ -46,6 +46,7 @@ class BrowserRuntime(Runtime):
     serves = False
     prepares = True
     needs_no_torch = True
+    libraries: tuple[str, ...] = ("playwright.sync_api",)
     packages: tuple[str, ...] = ("playwright", "onnx")
 
     def __init__(self, script: str | None = None) -> None:
@@ -55,9 +56,6 @@ class BrowserRuntime(Runtime):
         if importlib.util.find_spec("playwright") is None:
             return "not installed: playwright: pip install benchhouse[browser]"
         return why_no_browser() or graphs.missing()
-
-    def import_libraries(self) -> None:
-        import playwright.sync_api  # noqa: F401
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         from benchmarking.runtimes.support.browser.page import ensure_library

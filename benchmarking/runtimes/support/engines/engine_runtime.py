@@ -59,11 +59,10 @@ from benchmarking.runtimes.support.engines.engine_session import (
     EngineSettings,
     checked_settings,
 )
+from benchmarking.runtimes.support.torch.torch_settings import TF32_OVERRIDE
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.graph_file import format_of
 
-TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
-"""cuBLAS and cuDNN use no TF32 if it is 0, whatever a program asks for."""
 PROCESSOR = "CPU"
 """The unit of a kind of device that is the machine's processor."""
 NO_TOKENIZER: Mapping[Modality, str] = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Session
+from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Session, wrong_token_count
 from benchmarking.core.errors import (
     OutOfMemoryError,
     UnsupportedError,
@@ -354,10 +354,7 @@ class EngineOperation(Operation):
         return tuple(tuple(row[: self.new_tokens]) for row in arrived.tokens)
 
     def problem(self, output: tuple[tuple[int, ...], ...]) -> str | None:
-        lengths = sorted({len(row) for row in output})
-        if len(output) != self.items_per_call or lengths != [self.new_tokens]:
-            return f"token count: {len(output)} rows of {lengths}, expected {self.new_tokens} each"
-        return None
+        return wrong_token_count(output, self.items_per_call, self.new_tokens)
 
     def readings(self, output: Any) -> Readings:
         return self._prepared.readings()

@@ -52,14 +52,12 @@ class OrtRuntime(Runtime):
 
     prepares = True
     needs_no_torch = True
+    libraries: tuple[str, ...] = ("onnxruntime",)
 
     def missing(self) -> str | None:
         if not is_installed("onnxruntime"):
             return f"not installed: onnxruntime: {how_to_install()}"
         return graphs.missing()
-
-    def import_libraries(self) -> None:
-        import onnxruntime  # noqa: F401
 
 
 def installed_version(distributions: Sequence[str]) -> str | None:

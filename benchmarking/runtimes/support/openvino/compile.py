@@ -211,8 +211,6 @@ GROUP_SIZES: Mapping[str, int] = {"weight-only": 0, "dynamic": 32}
 """DYNAMIC_QUANTIZATION_GROUP_SIZE by quantization method: 0 leaves activations alone; 32 is OpenVINO's default, which
 has no effect on a CPU without 8-bit dot products."""
 
-PERFORMANCE_HINTS: Mapping[str, str] = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
-
 HINTED_REQUESTS = "PERFORMANCE_HINT_NUM_REQUESTS"
 """The number of requests in flight, for which the device creates the same number of streams."""
 
@@ -307,7 +305,7 @@ def properties(cell: Cell, point: Point, *, has_states: bool) -> dict[str, Scala
     name = device_name(cell.device)
     kind = kind_of(name)
     hint = HINTS.get(cell.precision, ACTIVATIONS.get(kind))
-    requested: dict[str, Scalar] = {"PERFORMANCE_HINT": PERFORMANCE_HINTS[str(cell.runtime_mode["hint"])]}
+    requested: dict[str, Scalar] = {"PERFORMANCE_HINT": str(cell.runtime_mode["hint"]).upper()}
     if is_concurrent(cell):
         requested[HINTED_REQUESTS] = point.concurrency
     if hint is not None:

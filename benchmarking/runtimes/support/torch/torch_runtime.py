@@ -52,6 +52,7 @@ class TorchRuntime(Runtime):
     """A runtime on torch. Options: attention; for generation, the kind of cache and when tokens reach the host; for
     images, their memory format; at quantized precisions, the method; and those that the runtime adds."""
 
+    libraries: tuple[str, ...] = ("torch", "transformers.models.auto.modeling_auto")
     packages: tuple[str, ...] = PACKAGES
     """Required distributions, with their module names."""
     declared_options: tuple[Option, ...] = (*SHARED_OPTIONS, model_loading.QUANTIZATION)
@@ -191,10 +192,6 @@ class TorchRuntime(Runtime):
     def deployed_changes(self, cell: Cell) -> list[str]:
         """The lines that change the loaded model, in `deployment`."""
         return []
-
-    def import_libraries(self) -> None:
-        import torch  # noqa: F401
-        import transformers.models.auto.modeling_auto  # noqa: F401
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         if handle.torch_name is None:

@@ -119,15 +119,6 @@ def read_call(trace: Mapping[str, Any], ranges: Mapping[str, str]) -> CallTrace:
     return sweep.call
 
 
-class _Launch:
-    """The place on the host where a kernel is launched."""
-
-    def __init__(self, around: Sequence[_OpenEvent]) -> None:
-        self.modules = tuple(one.module for one in around if one.is_range) or (OUTSIDE,)
-        self.operators = tuple((one.module, one.name) for one in around if not one.is_range)
-        """Operators with their modules, the innermost last."""
-
-
 class _Sweep:
     """Processes the events of a call in order of time, with a stack of open events."""
 
@@ -178,16 +169,17 @@ class _Sweep:
             around = self._launches.get(arguments.get("correlation"), self._operators.get(arguments.get("External id")))
             if around is None:
                 continue  # from another call, or from the profiler itself
-            launch = _Launch(around)
+            modules = [one.module for one in around if one.is_range] or [OUTSIDE]
+            operators = [(one.module, one.name) for one in around if not one.is_range]  # the innermost last
             begin, end = _span(kernel)
             self.call.kernels.append((begin - self._begin, end - self._begin))
-            for module in set(launch.modules):
+            for module in set(modules):
                 self.call.modules[module].device_inclusive_ns += end - begin
-            self.call.modules[launch.modules[-1]].device_exclusive_ns += end - begin
-            for operator in set(launch.operators):
+            self.call.modules[modules[-1]].device_exclusive_ns += end - begin
+            for operator in set(operators):
                 self.call.operators[operator].device_inclusive_ns += end - begin
-            if launch.operators:
-                self.call.operators[launch.operators[-1]].device_exclusive_ns += end - begin
+            if operators:
+                self.call.operators[operators[-1]].device_exclusive_ns += end - begin
 
     def _enter(self, event: Mapping[str, Any]) -> None:
         begin, end = _span(event)
