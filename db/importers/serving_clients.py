@@ -38,6 +38,7 @@ from db.importers.support.load_clients import (
     CLIENT_STATISTIC,
     ENGINE,
     OFFLINE_ENGINE,
+    Records,
     arrivals_of,
     client_result,
     client_settings,
@@ -45,7 +46,7 @@ from db.importers.support.load_clients import (
     engine_settings,
     has_all,
     launched_with,
-    merged_records,
+    measurements_in,
     output_requested,
     settings_of_requests,
 )
@@ -61,7 +62,6 @@ from db.importers.support.reading import (
     parsed_number,
     shifted,
     shortened,
-    top_fields,
     understood,
 )
 from db.importers.support.serving import (
@@ -219,10 +219,9 @@ def is_serve(file: ForeignFile) -> bool:
 
 
 def _served_loads(file: ForeignFile) -> Sequence[Json]:
-    records = merged_records(file.json)
-    if records is not None:
-        values = {name: values[0] for name, values in records.values.items() if values}
-        return ({**records.information, **values, ARGUMENTS: records.arguments},)
+    if records := measurements_in(file):
+        loads = ({**_plain(one), ARGUMENTS: one.arguments} for one in records)
+        return [load for load in loads if not _is_offline(load)]
     if isinstance(file.json, list):
         return file.json  # a summary.json
     if file.json is None and not file.json_lines and csv_header(file, IS_SUMMARY):
@@ -231,6 +230,13 @@ def _served_loads(file: ForeignFile) -> Sequence[Json]:
             for row in csv_rows(file, IS_SUMMARY)
         ]
     return file.json_values
+
+
+def _plain(records: Records) -> dict[str, Any]:
+    """The numbers of a measurement in the form of the tool's own file."""
+    latencies = records.values.get("latency")
+    firsts = {name: values[0] for name, values in records.values.items() if values}
+    return {**records.information, **(firsts if latencies is None else {"latencies": list(latencies)})}
 
 
 def _value(name: str, text: str) -> Json:
@@ -245,11 +251,11 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
         file.without_results(f"failed run of a sweep: {shortened(data['error_type'])}: {shortened(data['error'])}")
     if isinstance(data, dict) and data.get(RUN_NUMBER) == -1:
         file.without_results("warm-up of a sweep")
-    if path.name.endswith(".pytorch.json"):
+    loads = _served_loads(file)
+    if path.name.endswith(".pytorch.json") and len(loads) == 1:
         file.give_way_to(path.with_name(path.name.removesuffix(".pytorch.json") + ".json"), is_serve)
     if path.name == "summary.csv" and called_like(file, "*/run=*.json"):
         file.without_results(OWN_FILES)
-    loads = _served_loads(file)
     if not loads:
         file.refuse("not JSON, or truncated")
     (first, *others) = loads
@@ -268,9 +274,9 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
 def _with_arguments(file: ForeignFile, load: Any) -> Mapping[str, Any]:
     """The load with the arguments of its command, where its .pytorch.json is in its folder."""
     other = beside(file, file.called.with_suffix(".pytorch.json"))
-    records = None if other is None else merged_records(other.json)
-    is_same = records is not None and records.information.get("date") == load.get("date")
-    return {**load, ARGUMENTS: records.arguments} if records and is_same else load
+    records = () if other is None else measurements_in(other)
+    same = next((one for one in records if one.information.get("date") == load.get("date")), None)
+    return load if same is None else {**load, ARGUMENTS: same.arguments}
 
 
 def _served_run(load: Fields, index: int) -> ForeignRun:
@@ -392,30 +398,34 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
     return requests_record(found)
 
 
-def _offline_data(file: ForeignFile) -> Mapping[str, Any] | None:
+def _offline_data(file: ForeignFile) -> list[Mapping[str, Any]]:
     """The numbers in the form of --output-json, with model and arguments if the file has them."""
-    if (records := merged_records(file.json)) is None:
-        return file.json if isinstance(file.json, dict) else None
-    shared = {"model": records.model, "arguments": dict(records.arguments), **records.information}
-    if "latency" in records.values:
-        return {**shared, "latencies": list(records.values["latency"])}
-    return {**shared, **{name: values[0] for name, values in records.values.items() if values}}
+    if not (records := measurements_in(file)):
+        return [file.json] if _is_offline(file.json) else []
+    found = ({"model": one.model, "arguments": dict(one.arguments), **_plain(one)} for one in records)
+    return list(filter(_is_offline, found))
+
+
+def _is_offline(data: Any) -> bool:
+    return has_keys(data, OFFLINE_LATENCY) or has_keys(data, OFFLINE_THROUGHPUT)
 
 
 def is_offline(file: ForeignFile) -> bool:
-    data = _offline_data(file)
-    return data is not None and (data.keys() >= OFFLINE_LATENCY or data.keys() >= OFFLINE_THROUGHPUT)
+    return bool(_offline_data(file))
 
 
 def read_offline(file: ForeignFile) -> Iterator[ForeignRun]:
-    data = _offline_data(file)
-    if data is None:
-        top_fields(file)
     if isinstance(file.json, dict):
         file.give_way_to(file.called.with_suffix(".pytorch.json"), is_offline)
-    fields = Fields(file, data or {})
+    runs = [Fields(file, data) for data in _offline_data(file)]
+    yield from understood(file, enumerate(runs), _offline_run)
+
+
+def _offline_run(numbered: tuple[int, Fields]) -> ForeignRun:
+    number, fields = numbered
     arguments = fields.section("arguments")
-    yield ForeignRun(
+    return ForeignRun(
+        key=str(number or ""),
         model_id=fields.text("model") or "unknown",
         task="text-generation",
         runtime=arguments.text("backend") or "vllm",
@@ -636,6 +646,7 @@ SERVE = Format(
     definitions=SERVE_DEFINITIONS,
     recognises=is_serve,
     read=read_serve,
+    shares_files=True,
 )
 OFFLINE = Format(
     name="vllm_bench_offline",
@@ -643,6 +654,7 @@ OFFLINE = Format(
     definitions=OFFLINE_DEFINITIONS,
     recognises=is_offline,
     read=read_offline,
+    shares_files=True,
 )
 SGLANG = Format(
     name="sglang_bench_serving",

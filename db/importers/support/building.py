@@ -228,6 +228,8 @@ class Format:
     read: Callable[[ForeignFile], Iterable[ForeignRun]]
     """The runs in a file of this format. Raises FormatError with the position of an unexpected value, NoResultsError
     for a file without results of its own."""
+    shares_files: bool = False
+    """Whether JSON may have other results beside those of this format, which another one reads; text always may."""
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
         """The records of the runs in the file. If long lists have more than MAX_RAW samples, launches keep only their

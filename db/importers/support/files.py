@@ -627,7 +627,7 @@ def recognising(file: ForeignFile) -> tuple[Format, ...]:
 
 
 def importers_for(file: ForeignFile, format_name: str | None = None) -> tuple[Format, ...]:
-    """The named importer, or those that recognize the file: several for a text with the output of several tools.
+    """The named importer, or those that recognize the file: several for one with the output of several tools.
     Raises FormatError if none does, several recognize the same JSON, or the named one does not; KeyError for an unknown
     name."""
     if format_name is not None:
@@ -654,6 +654,6 @@ def importers_for(file: ForeignFile, format_name: str | None = None) -> tuple[Fo
             )
     if not found:
         file.refuse(file.json_problem or f"unknown format: {file.description} (--list-formats lists the known ones)")
-    if len(found) > 1 and (file.is_json or file.json_lines):
+    if len(found) > 1 and (file.is_json or file.json_lines) and not all(one.shares_files for one in found):
         file.refuse(f"could be {' or '.join(importer.name for importer in found)}: choose one with --from-format")
     return found

@@ -15,8 +15,18 @@ from typing import Any, TypeVar
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Result, Samples, Scalar
+from db.importers.support.files import ForeignFile
 from db.importers.support.measures import in_ms, measured
-from db.importers.support.reading import INT32_MAX, OF_ONE_RUN, Fields, flags_of, of_any_machine, parsed_number
+from db.importers.support.reading import (
+    INT32_MAX,
+    OF_ONE_RUN,
+    Fields,
+    flags_of,
+    mostly,
+    of_any_machine,
+    parsed_number,
+    shortened,
+)
 from db.importers.support.serving import (
     FIRST_NOT_SEEN,
     PARALLELISM,
@@ -362,27 +372,43 @@ class Records:
     model: Any
     arguments: Mapping[str, Any]
     """Arguments of the command."""
-    values: Mapping[str, Sequence[Any]]
-    """Metric -> its values."""
     information: Mapping[str, Any]
     """The other results."""
+    values: dict[str, Sequence[Any]]
+    """Metric -> its values."""
 
 
-def merged_records(data: Any) -> Records | None:
-    """The records of a file, merged into one measurement; None for any other JSON."""
-    if not isinstance(data, list) or not data:
-        return None
-    for record in map(_object, data):
-        values = _object(record.get("metric")).get("benchmark_values")
-        if _object(record.get("benchmark")).get("name") != PYTORCH or not isinstance(values, list | array):
-            return None
-    first = data[0]
-    return Records(
-        model=_object(first.get("model")).get("name"),
-        arguments=_object(_object(first["benchmark"].get("extra_info")).get("args")),
-        values={str(one["metric"].get("name")): one["metric"]["benchmark_values"] for one in data},
-        information=_object(first["metric"].get("extra_info")),
-    )
+def measurements_in(file: ForeignFile) -> list[Records]:
+    """The measurements of a file of such records, also of several measurements, in a list or one per line; none for any
+    other file. Records of one measurement differ in nothing but their metric."""
+    records = [one for value in file.json_values for one in (value if isinstance(value, list) else (value,))]
+    if not mostly(records, _is_record):
+        return []
+    found: list[Records] = []
+    latest: dict[str, Records] = {}
+    for number, record in enumerate(records, 1):
+        if not _is_record(record):
+            file.leave_out(f"record {number}", f"expected a metric of a {PYTORCH}, found {shortened(record)}")
+            continue
+        metric = record["metric"]
+        name, values = str(metric.get("name")), metric["benchmark_values"]
+        one = Records(
+            model=_object(record.get("model")).get("name"),
+            arguments=_object(_object(record["benchmark"].get("extra_info")).get("args")),
+            information=_object(metric.get("extra_info")),
+            values={name: values},
+        )
+        same = latest.get(key := repr((one.model, one.arguments, one.information)))
+        if same is None or same.values.setdefault(name, values) != values:
+            found.append(one)
+            latest[key] = one
+    return found
+
+
+def _is_record(value: Any) -> bool:
+    record = _object(value)
+    values = _object(record.get("metric")).get("benchmark_values")
+    return _object(record.get("benchmark")).get("name") == PYTORCH and isinstance(values, list | array)
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 
 from db.importers.serving_clients import OFFLINE
 from db.importers.support.files import NoResultsError, read_file
+from db.importers.support.importing import GivenValues, import_files
 from db.importers.vllm_printed import PLUGIN as PRINTED
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
@@ -130,3 +131,47 @@ def test_a_loads_records_for_pytorch_are_the_load(tmp_path):
     assert (importer.name, run.cell.workload.model_id) == ("vllm_bench_serve", load["model_id"])
     assert run.results[0].metrics["throughput_samples_per_sec"] == load["request_throughput"]
     assert run.results[0].metrics["time_to_first_token_ms"] == load["median_ttft_ms"]
+
+
+def records_of(model, metrics, **information):
+    shared = {"benchmark": {"name": "vLLM benchmark", "extra_info": {"args": {}}}, "model": {"name": model}}
+    listed = {name: value if isinstance(value, list) else [value] for name, value in metrics.items()}
+    return [
+        {**shared, "metric": {"name": name, "benchmark_values": values, "extra_info": information}}
+        for name, values in listed.items()
+    ]
+
+
+@pytest.mark.parametrize("is_lines", [False, True])
+def test_each_measurement_of_joined_records_is_a_run_of_its_own(tmp_path, is_lines):
+    """Joined by scripts for PyTorch's benchmark database: of several models, repetitions, and of loads among them."""
+    latency = {"avg_latency": 2.0, "percentiles": {}}
+    load = {"model_id": "c", "num_prompts": 9, "completed": 9, "duration": 3.0, "request_throughput": 3.0}
+    records = [
+        *records_of("a", {"latency": [2.0, 2.0]}, **latency),
+        *records_of("b", {"latency": [9.0, 9.0]}, **latency),
+        *records_of("b", {"latency": [8.0, 8.0]}, **latency),
+        *records_of("c", {"median_ttft_ms": 30.0, "median_tpot_ms": 4.0}, **load),
+        *records_of("d", {"median_ttft_ms": 50.0, "median_tpot_ms": 5.0}, **{**load, "model_id": "d"}),
+        *records_of("a", {"latency": [2.0, 2.0]}, **latency),  # the first one again
+        {"benchmark": {"name": "other"}},
+    ]
+    path = tmp_path / "joined.json"
+    path.write_text("\n".join(map(json.dumps, records)) if is_lines else json.dumps(records))
+    stored = []
+    (done,) = import_files([(path, True)], None, GivenValues(), lambda files: [stored.extend(files[0].runs) or 5])
+    numbers = {
+        (run.cell.workload.model_id, metric): result.metrics[metric]
+        for run in stored
+        for result in run.results
+        for metric in ("latency_median_ms", "time_to_first_token_ms")
+        if metric in result.metrics
+    }
+    assert numbers == {
+        ("a", "latency_median_ms"): 2000.0,
+        ("b", "latency_median_ms"): 8000.0,
+        ("c", "time_to_first_token_ms"): 30.0,
+        ("d", "time_to_first_token_ms"): 50.0,
+    }
+    assert (len(stored), len({run.run_id for run in stored})) == (5, 5)
+    assert [text.partition(":")[0] for text in done.left_out] == ["record 9"]
