@@ -45,9 +45,10 @@ from db.importers.support.load_clients import (
     client_task,
     engine_settings,
     has_all,
+    has_drawn_lengths,
     launched_with,
+    length_requested,
     measurements_in,
-    output_requested,
     settings_of_requests,
 )
 from db.importers.support.measures import BATCH_NOT_STATED, block, foreign_result, in_ms
@@ -149,7 +150,7 @@ SGLANG_NUMBERS = {
     "slo_attainment": "slo_attainment_share",
 }
 SGLANG_ENGINE = [name for name in ENGINE if name != "speculative_algorithm"]
-SGLANG_REQUIRED = {"backend", "dataset_name", "request_rate", "max_concurrency", "completed", "mean_e2e_latency_ms"}
+SGLANG_REQUIRED = {"backend", "dataset_name", "request_rate", "completed", "mean_e2e_latency_ms"}
 RANDOM, CHATS = ("random", "image"), "sharegpt"
 """Beginnings of the names of data whose lengths are stated as random_*_len, and the data with lengths of their own."""
 SGLANG_DEFINITIONS = {
@@ -307,7 +308,7 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
     # arguments of the command.
     arguments = load.section(ARGUMENTS)
     own = {name: load.peek(name) for name in load if name not in varied}
-    lengths = (output_requested(Fields(load.file, {"output_len": own.get(name)})) for name in OUTPUT_LENGTHS)
+    lengths = (length_requested(Fields(load.file, {"output_len": own.get(name)}), "output") for name in OUTPUT_LENGTHS)
     result = client_result(
         load,
         sent=sent,
@@ -315,7 +316,9 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         numbers=SERVE_NUMBERS,
         unlimited=UNLIMITED if "request_rate" in load or "max_concurrency" in load else NOT_STATED,
         axes={"num_prompts": sent, **axes},
-        new_tokens_requested=next(filter(None, (*lengths, output_requested(arguments))), None),
+        prompt_tokens_requested=length_requested(arguments, "input"),
+        new_tokens_requested=next(filter(None, (*lengths, length_requested(arguments, "output"))), None),
+        has_drawn_lengths=has_drawn_lengths(arguments),
         variation=variation,
     )
     if result.metrics.get("rtfx") == 0:  # it is 0 for models without audio
@@ -537,6 +540,7 @@ def _sglang_load(load: Fields, failed: int | None) -> Result:
         numbers=SGLANG_NUMBERS,
         axes={"num_prompts": sent} if sent and is_at_once else {},
         prompt_tokens_requested=prompt,
+        has_drawn_lengths=is_random and load.peek("random_range_ratio") != 1,
         new_tokens_requested=planned.count("sharegpt_output_len") if data == CHATS else length,
     )
     if completed != 0 or not is_random or load.peek("random_range_ratio") != 1:

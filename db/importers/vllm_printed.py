@@ -26,8 +26,9 @@ from db.importers.support.load_clients import (
     client_settings,
     client_task,
     engine_settings,
+    has_drawn_lengths,
     is_engine_flag,
-    output_requested,
+    length_requested,
     settings_of_requests,
 )
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
@@ -396,7 +397,9 @@ def _load(part: Part, load: Fields, settings: Fields) -> Result:
         numbers=NUMBERS,
         unlimited=UNLIMITED if is_limit_stated else NOT_STATED,
         axes={"num_prompts": prompts} if prompts else {},
-        new_tokens_requested=output_requested(settings),
+        prompt_tokens_requested=length_requested(settings, "input"),
+        new_tokens_requested=length_requested(settings, "output"),
+        has_drawn_lengths=has_drawn_lengths(settings),
         variation=_arrivals(settings)[1],
     )
 

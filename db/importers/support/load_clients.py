@@ -149,9 +149,10 @@ NO_SETTING = re.compile(
     r"subparser|bench_type|command|dtype|" + "|".join(PARALLELISM)
 )
 """Arguments of a client that are in the point or elsewhere in the run, or that change no number."""
+RANGE = "random_range_ratio"
 STANDARD = {
     "dataset_name": ("random", "random-ids", "sharegpt"),  # the defaults, and the data whose length is in the point
-    **dict.fromkeys(("random_range_ratio", "gsp_range_ratio"), ("0", "0.0", "1", "1.0")),
+    **dict.fromkeys((RANGE, "gsp_range_ratio"), ("0", "0.0", "1", "1.0")),
     **dict.fromkeys(("random_prefix_len", "num_warmups", "probe_request_rate"), ("0", "0.0")),
     **dict.fromkeys(("best_of", "n", "random_batch_size", "warmup_requests", "gsp_num_turns"), ("1",)),
     "lora_assignment": ("random",),
@@ -212,12 +213,17 @@ def _prefixes(arguments: Fields) -> tuple[str, ...]:
     return PREFIXES.get(data, (found[1],) if found else (data,) if data else ())
 
 
-def output_requested(arguments: Fields) -> int | None:
-    """The number of new tokens that a client's arguments ask for."""
-    ends = ("output_len", *(f"{one}_output_len" for one in _prefixes(arguments)))
-    names = ends if len(ends) > 1 else [name for name in arguments if name.endswith("output_len")]
+def length_requested(arguments: Fields, word: str) -> int | None:
+    """The length of prompts ("input") or answers ("output") that a client's arguments ask for."""
+    ends = (f"{word}_len", *(f"{one}_{word}_len" for one in _prefixes(arguments)))
+    names = ends if len(ends) > 1 else [name for name in arguments if name.endswith(f"{word}_len")]
     lengths = (parsed_number(str(arguments.peek(name))) for name in names)
     return next((one for one in lengths if isinstance(one, int) and 0 < one <= INT32_MAX), None)
+
+
+def has_drawn_lengths(arguments: Fields) -> bool:
+    """Whether a client's arguments ask for random lengths, which add up to a multiple by chance."""
+    return str(arguments.peek(RANGE) or "0") not in STANDARD[RANGE]
 
 
 def arrivals_of(burstiness: Any) -> tuple[dict[str, Scalar], float]:
@@ -249,11 +255,13 @@ def client_result(
     axes: Mapping[str, int | float],
     prompt_tokens_requested: float | None = None,
     new_tokens_requested: float | None = None,
+    has_drawn_lengths: bool = False,
     variation: float = 1.0,
     unlimited: Doubt = UNLIMITED,
 ) -> Result:
     """The result of a load in the format of the vLLM and SGLang clients. `numbers` are the tool's numbers in addition
-    to `CLIENT_NUMBERS`; `variation` and `unlimited` are as in `load_result`."""
+    to `CLIENT_NUMBERS`; `variation` and `unlimited` are as in `load_result`. With drawn lengths, prompts that are as
+    long as requested are of one length (else they may be longer, by a prefix or a picture)."""
     completed, concurrency = load.integer("completed"), load.count("max_concurrency")
     rate = None if load.peek("request_rate") in NO_RATE else load.number("request_rate", low=0)
     inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
@@ -289,7 +297,12 @@ def client_result(
         concurrency=concurrency,
         unlimited=unlimited,
         request_rate=rate,
-        prompt_tokens=common_length(inputs, completed, lengths=_lengths(load, "input_lens")),
+        prompt_tokens=common_length(
+            inputs,
+            completed,
+            lengths=_lengths(load, "input_lens"),
+            requested=prompt_tokens_requested if has_drawn_lengths else None,
+        ),
         prompt_tokens_mean=mean,
         prompt_tokens_requested=prompt_tokens_requested,
         new_tokens=common_length(

@@ -224,6 +224,9 @@ Mean TTFT (ms):                          50.00
         ("vllm bench serve --random-output-len 128 --num-prompts 100\n", {"num_prompts": 100, LENGTH: 128}),
         ("Namespace(dataset_name='sharegpt', random_output_len=128, sharegpt_output_len=None)\n", {}),
         ("Namespace(dataset_name='sharegpt', random_output_len=128, sharegpt_output_len=64)\n", {LENGTH: 64}),
+        ("Namespace(dataset_name='random', random_input_len=96, random_range_ratio=0.5)\n", {PROMPT: 96}),
+        ("Namespace(dataset_name='random', random_input_len=64, random_range_ratio=0.5)\n", {}),
+        ("vllm bench serve --dataset-name sonnet --sonnet-input-len 96\n", {}),
     ],
 )
 def test_a_printed_load_has_the_settings_above_it(tmp_path, above, axes):

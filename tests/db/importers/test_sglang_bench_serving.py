@@ -9,6 +9,7 @@ import pytest
 from db.importers.serving_clients import SGLANG
 from db.importers.support.files import read_file
 from db.importers.support.measures import median_of
+from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/sglang_bench_serving"
@@ -143,6 +144,16 @@ def test_settings_of_the_engine_are_those_that_are_known_and_those_of_the_comman
     assert run.origin.kept["server_info"]["launch_command"] == command
 
 
+def test_files_of_first_versions_have_no_limit_of_requests_in_flight(tmp_path):
+    load = json.loads((FOLDER / "appended.jsonl").read_text().splitlines()[0])
+    del load["max_concurrency"], load["server_info"]
+    (tmp_path / "old.jsonl").write_text(json.dumps(load) + "\n")
+    file = read_file(tmp_path / "old.jsonl")
+    (run,) = importer_for(file).runs(file)
+    assert run.origin.format == "sglang_bench_serving"
+    assert "concurrency_unlimited" in [doubt.kind for doubt in run.results[0].doubts]
+
+
 @pytest.fixture
 def load_of(tmp_path):
     def load(place=0, **changes):
@@ -170,6 +181,8 @@ def test_loads_of_other_sizes_and_servers_are_told_apart(load_of):
     assert points(by_chance, by_chance | {"output_lens": []}) == ["b1 s16 c8 output_tokens_requested=64"] * 2, (
         "lengths that differ may add up to a multiple of the number of requests"
     )
+    drawn = early | {"random_range_ratio": 0.5, "total_input_tokens": 60, "input_lens": []}
+    assert points(drawn) == ["b1 c8 input_tokens_requested=16 output_tokens_requested=4"]
     chats = early | {"dataset_name": "sharegpt", "total_output_tokens": 21}
     assert points(chats, chats | {"sharegpt_output_len": 32}) == ["b1 s16 c8", "b1 s16 c8 output_tokens_requested=32"]
     server = load_of().origin.kept | {"dtype": "bfloat16", "kv_cache_dtype": "auto", "disable_cuda_graph": False}
