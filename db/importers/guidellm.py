@@ -43,6 +43,7 @@ from db.importers.support.serving import (
     rising,
     same_length,
     server_host,
+    settings_by_path,
     with_requests,
 )
 
@@ -60,6 +61,17 @@ OF_PROMPTS = re.compile(
     r"\W{1,6}(\d{1,9})\b"
 )
 """What the settings of the data ask for beside the mean lengths, which are axes."""
+NOT_SENT = re.compile(
+    r"model|target|api_(?:key|routes).*|timeout\w*|http2|follow_redirects|verify|validate_backend|request_format|stream|"
+    r"extras.*|data\d*\.(?:load_kwargs.*|(?:first_)?(?:prompt|output)_tokens\w*|tool_response_tokens|"
+    r"prefix_tokens|turns|samples|random_seed)|(?:warmup|cooldown)\.mode"
+)
+"""Paths in the settings of the backend and of the data that do not distinguish series, or are read by other names."""
+SENT_BY_DEFAULT = re.compile(
+    r"kind=openai_http|type_=openai_http|tool_call_missing_behavior=error_stop|data\d*\.kind=synthetic_text"
+)
+CHAT = ("/v1/chat/completions", "chat_completions")
+"""The endpoint by default."""
 STATISTICS = ("mean", "median", "std_dev", "min", "max")
 PERCENTILES = ("p25", "p75", "p90", "p95", "p99")
 DISTRIBUTIONS = (
@@ -277,7 +289,11 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
     kind = strategy.text("type_") or "unknown"
     data = [top.peek("config"), top.peek("args"), *(config.peek(name) for name in ("requests", "data"))]
     stated_data = json.dumps(data, default=str)
-    settings = {**strategy.other_settings(NO_SETTING, STANDARD), **_of_prompts(stated_data)}
+    settings = {
+        **strategy.other_settings(NO_SETTING, STANDARD),
+        **_of_requests(top.unread_copy(), config.unread_copy()),
+        **_of_prompts(stated_data),
+    }
     times = benchmark if "start_time" in benchmark else benchmark.section("run_stats")
     # Read before the rest is kept with the result: a backend has an address, and may have a key.
     model_id = _of_backend(top, benchmark, config, "model", "backend_model") or "unknown"
@@ -349,6 +365,25 @@ def _requested(data: str, name: str) -> int | None:
     """The length of this name that the settings of the data ask for; None if they ask for none, or for several."""
     found = set(re.findall(rf"\b{name}\W{{1,6}}(\d{{1,9}})\b", data))
     return int(found.pop()) if len(found) == 1 else None
+
+
+def _of_requests(top: Fields, config: Fields) -> dict[str, Scalar]:
+    """What the settings of the backend and of the data say of the requests, and which of them do not count."""
+    holders = (top.section("config").section("spec"), top.section("args"))
+    stated: Any = next((data for one in holders if (data := one.peek("data"))), [])
+    kinds = [one for one in (stated if isinstance(stated, list) else [stated]) if isinstance(one, dict | str)]
+    parts = {word: config.section(word) for word in ("warmup", "cooldown") if isinstance(config.peek(word), dict)}
+    for number, data in enumerate(kinds):
+        # A text is either the name of a data set or what synthetic prompts are made of, which is read from it.
+        of_set = {} if isinstance(data, str) and re.search(r"[={]", data) else {"path": data}
+        parts[f"data{number or ''}"] = Fields(top.file, data if isinstance(data, dict) else of_set)
+    backend = config.section("backend") if isinstance(config.peek("backend"), dict) else Fields(top.file, {})
+    found = settings_by_path({"": backend, **parts}, NOT_SENT, SENT_BY_DEFAULT)
+    extras = backend.section("extras").other_settings(("headers",))  # also what they turn off
+    found |= {f"extras.{name}": value for name, value in extras.items()}
+    if (endpoint := backend.peek("request_format")) and endpoint not in CHAT:
+        found["endpoint"] = str(endpoint)
+    return found | ({"streaming": False} if backend.peek("stream") is False else {})
 
 
 def _of_prompts(data: str) -> dict[str, Scalar]:

@@ -399,6 +399,28 @@ def test_the_spread_of_lengths_and_the_turns_tell_guidellms_loads_apart(tmp_path
 
 
 @pytest.mark.parametrize(
+    ("backend", "data", "mode"),
+    [
+        ({"http2": False, "api_key": "k", "request_format": "/v1/chat/completions"}, {"samples": 9}, {}),
+        ({"request_format": "/v1/completions"}, {}, {"endpoint": "/v1/completions"}),
+        ({"stream": False, "max_tokens": 64}, {}, {"streaming": False, "max_tokens": 64}),
+        ({"extras": {"body": {"think": False}, "headers": {"a": "b"}}}, {}, {"extras.body": '{"think": false}'}),
+        ({}, {"kind": "huggingface", "path": "a/b"}, {"data.kind": "huggingface", "data.prompts_of": "a/b"}),
+        ({}, {"delay": 2.0, "source": "/home/a/b.txt"}, {"data.delay": 2.0, "data.source": "b.txt"}),
+        ({}, {"prefix_buckets": [{"prefix_count": 9}]}, {"data.prefix_buckets": '[{"prefix_count": 9}]'}),
+    ],
+)
+def test_the_backend_and_the_data_of_guidellm_tell_its_loads_apart(tmp_path, backend, data, mode):
+    report = json.loads((IMPORTS / "guidellm/benchmarks.json").read_text())
+    report["benchmarks"] = report["benchmarks"][:1]
+    report["benchmarks"][0]["config"]["backend"] |= backend
+    report["config"]["spec"]["data"][0] |= data
+    (tmp_path / "load.json").write_text(json.dumps(report))
+    (run,) = GUIDELLM.runs(read_file(tmp_path / "load.json"))
+    assert run.cell.runtime_mode == {"load": "concurrent", "loop": "closed", **mode}
+
+
+@pytest.mark.parametrize(
     ("strategy", "mode", "is_doubted"),
     [
         ({"type_": "concurrent", "streams": 2, "rampup_duration": 0.0}, {}, False),
