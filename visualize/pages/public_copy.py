@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 from itertools import count
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from benchmarking.core import plugins, records
 from benchmarking.core.codec import dumps, from_json, to_json
@@ -21,15 +22,16 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
 from benchmarking.core.quality import QUALITY_METRICS
-from benchmarking.core.records import Run
+from benchmarking.core.records import Json, LaunchLoad, Result, Run
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, redacted, without_folders
+from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, OBJECT, redacted, without_folders
 from db.analysis.history.changes import update_changes
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics, unstored
 from db.run_records import GROUP_SIZE, TABLES, selected_profiles, stored_runs
 from db.warehouse import Warehouse
 from visualize.pages.snapshot import Data
 
+Part = TypeVar("Part")
 FOLDER = "benchhouse-publish"
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 """Host names that reveal nothing about a machine."""
@@ -97,8 +99,10 @@ FROM benchmark_results WHERE result_id = $result_id
 
 
 @contextmanager
-def public_copy(source: Data, selection: Selection, title: str, *, with_hosts: bool) -> Iterator[Data]:
-    """The data of a site, deleted at the end of the block.
+def public_copy(
+    source: Data, selection: Selection, title: str, *, with_hosts: bool, say: Callable[[str], None] = lambda text: None
+) -> Iterator[Data]:
+    """The data of a site, deleted at the end of the block. `say` is told of each run how far it is.
 
     Raises UsageError for an empty selection, StorageError if disk space runs out.
     """
@@ -109,10 +113,9 @@ def public_copy(source: Data, selection: Selection, title: str, *, with_hosts: b
         with Warehouse.open(path) as target:
             # Store runs in groups, which is faster than individually.
             group: list[Run] = []
-            for run in runs:
-                if names is not None:
-                    run = from_json(Run, names.without(redacted(to_json(run), anonymous=True)))
-                group.append(run)
+            for number, run in enumerate(runs):
+                say(f"{number:,} runs copied")
+                group.append(run if names is None else names.of_run(run))
                 if len(group) == GROUP_SIZE:
                     target.ingest_all(group)
                     group = []
@@ -188,7 +191,7 @@ def _take_judgements(source: Warehouse, target: Warehouse, names: Names | None) 
         update_changes(target, judged)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # not equal, but the same, is what the cache asks
 class Names:
     """Names to replace in every text."""
 
@@ -201,11 +204,22 @@ class Names:
     models: Mapping[str, str]
     """Renamed models -> their new names."""
 
+    def of_run(self, run: Run) -> Run:
+        """The run ready for publication. Most of its results and loads have no names, and stay the records they are,
+        since making records of JSON takes longest."""
+        before = to_json(run)
+        after = self.without(redacted(before, anonymous=True))
+        results = _kept(Result, run.results, before["results"], after.pop("results"))
+        loads = _kept(LaunchLoad, run.loads, before["loads"], after.pop("loads"))
+        return replace(from_json(Run, after), results=results, loads=loads)
+
     def without(self, value: Any) -> Any:
         """JSON values without host names and folders."""
         if isinstance(value, str):
             return self.models.get(value) or self.text(value)
-        if isinstance(value, Mapping):
+        if value is None or type(value) in (int, float, bool):
+            return value
+        if isinstance(value, OBJECT):
             return {self.text(name): self.without(each) for name, each in value.items()}
         if isinstance(value, list | tuple):
             is_numbers = bool(value) and type(value[0]) is float  # raw samples: skipped for speed
@@ -222,6 +236,7 @@ class Names:
         is_id = column.endswith("_id") and column != "model_id"
         return value if is_id or not isinstance(value, str | dict) else self.without(redacted(value, anonymous=True))
 
+    @lru_cache(maxsize=100_000)  # noqa: B019 - one for each published site
     def text(self, text: str) -> str:
         """The text without host names and folders."""
         if text in self.words:
@@ -229,6 +244,12 @@ class Names:
         if self.hosts is not None:
             text = self.hosts.sub(lambda found: found[0] if found[0] in self.public else HOST, text)
         return without_folders(text)
+
+
+def _kept(kind: type[Part], own: Sequence[Part], before: Sequence[Json], after: Sequence[Json]) -> tuple[Part, ...]:
+    """The records after a change of their JSON: themselves where it is unchanged."""
+    pairs = zip(own, before, after, strict=True)
+    return tuple(part if old == new else from_json(kind, new) for part, old, new in pairs)
 
 
 def _public_names(rows: Sequence[Mapping[str, Any]], hosts: Collection[str]) -> set[str]:

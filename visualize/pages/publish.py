@@ -109,12 +109,21 @@ def main(argv: Sequence[str]) -> int:
     selection = Selection.parse(arguments.selection)
     folder = Path(arguments.folder)
     check_folder(folder.resolve())
+    said_s = time.monotonic()
+
+    def say(text: str) -> None:
+        """Print how far it is, every few seconds."""
+        nonlocal said_s
+        if time.monotonic() - said_s > SAY_EVERY_S:
+            said_s = time.monotonic()
+            note(text)
+
     snapshots = Snapshots(arguments.db_path)
     try:
         with snapshots.reading() as source:
             chosen = selection.resolved(source.path)
-            with public_copy(source, chosen, arguments.title, with_hosts=arguments.with_hosts) as data:
-                site = write_site(data, folder, runs=arguments.runs, say=note)
+            with public_copy(source, chosen, arguments.title, with_hosts=arguments.with_hosts, say=say) as data:
+                site = write_site(data, folder, runs=arguments.runs, say=say)
     finally:
         snapshots.close()
     print(folder / FIRST)
@@ -213,8 +222,8 @@ def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | N
 
 def write_site(data: Data, folder: Path, *, runs: int, say: Callable[[str], None]) -> SimpleNamespace:
     """Write the site, with pages of the newest `runs` runs. It appears, or replaces an earlier site, once complete.
-    Returns the numbers of pages, of those of runs, and of runs without one, and its size in bytes. `say` is told every
-    few seconds how far it is.
+    Returns the numbers of pages, of those of runs, and of runs without one, and its size in bytes. `say` is told how
+    far it is before each page.
 
     Raises UsageError for a folder with other content, StorageError for a write error.
     """
@@ -282,11 +291,8 @@ def _write(data: Data, folder: Path, runs: int, say: Callable[[str], None]) -> S
     for view in views().values():
         if view.is_in_navigation:
             plan.path(view.name, view.parameters())
-    said_s = time.monotonic()
     while plan.waiting:
-        if time.monotonic() - said_s > SAY_EVERY_S:
-            said_s = time.monotonic()
-            say(f"{len(sizes):,} pages written, {len(plan.waiting):,} known to be left")
+        say(f"{len(sizes):,} pages written, {len(plan.waiting):,} known to be left")
         name, parameters, path = plan.waiting.popleft()
         text = render(StaticPage(plan, path, note), views()[name], data, parameters)
         sizes[path] = _write_file(folder, path, text.encode())

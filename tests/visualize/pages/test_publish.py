@@ -277,6 +277,7 @@ def test_only_the_newest_runs_have_pages_and_the_others_are_counted(small, tmp_p
     assert all("The newest 2 of 3 runs have pages" in page.text for page in pages.values())
     *progress, end = capsys.readouterr().err.splitlines()
     assert "1 older runs have no page" in end
+    assert progress[2] == "2 runs copied"
     assert re.fullmatch(r"\d+ pages written, \d+ known to be left", progress[-1])
 
 

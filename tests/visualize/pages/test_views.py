@@ -766,7 +766,22 @@ def test_series_with_a_change_are_found_among_all(tmp_path, monkeypatch):
     assert (changed.count, changed.read) == (1, 5)
 
 
-def test_the_series_with_a_change_are_searched_once_for_all_that_a_page_leads_to(database, monkeypatch):
+@pytest.mark.parametrize("asked", [{"only_changes": "1"}, {}, {"selection": "model=bert-base-uncased"}])
+def test_the_series_of_a_list_are_searched_once_for_all_that_a_page_leads_to(database, monkeypatch, asked):
+    searched = []
+    histories = trends_page.histories
+    monkeypatch.setattr(
+        trends_page, "histories", lambda *asked, **limit: searched.append(asked[1]) or histories(*asked, **limit)
+    )
+    with closing(Snapshots(database)) as snapshots, snapshots.reading() as found:
+        first = page_of(found, "trends", **asked)
+        for line in first.lines[1:3]:
+            page = page_of(found, "trends", **asked, series=line.link.parameters.series)
+            assert page.drawn.charts != first.drawn.charts
+        assert len(searched) == 1
+
+
+def test_each_list_of_series_with_a_change_is_searched_for_itself(database, monkeypatch):
     searched = []
     histories = trends_page.histories
     monkeypatch.setattr(
@@ -774,10 +789,6 @@ def test_the_series_with_a_change_are_searched_once_for_all_that_a_page_leads_to
     )
     with closing(Snapshots(database)) as snapshots, snapshots.reading() as found:
         first = page_of(found, "trends", only_changes="1")
-        for line in first.lines[1:3]:
-            page = page_of(found, "trends", only_changes="1", series=line.link.parameters.series)
-            assert page.drawn.charts != first.drawn.charts
-        assert len(searched) == 1
         selected = page_of(found, "trends", only_changes="1", selection="model=bert-base-uncased")
         assert len(searched) == 2
         assert selected.read < first.read

@@ -101,16 +101,7 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
     selection = EVERYTHING
     if parameters.selection is not None:
         selection = Selection.parse(parameters.selection).resolved(data.path)
-    found: Sequence[History] = ()
-    if parameters.only_changes:
-        found, count, read = _changed(data, selection, metric)
-    elif parameters.selection is not None:
-        found, count = histories(data.warehouse, selection, metric, limit=SERIES)
-        read = count
-    else:
-        found = newest_histories(data, metric, SERIES)
-        count = read = series_with_history(data.warehouse, metric)
-    shown = [one for one in found if one.points]
+    shown, count, read = _listed(data, parameters, selection, metric)
     drawn = _drawn(data, shown, parameters, metric)
     models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
     options = [("newest", TrendsParameters())]
@@ -133,15 +124,28 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
     )
 
 
-def _changed(data: Data, selection: Selection, metric: Metric) -> tuple[Sequence[History], int, int]:
-    """The first series with a change or a trend, the number of all of them, and that of the series searched: all, since
-    any may have one. The last answer is kept, since each series that the page lists leads to it again."""
-    kept = data.kept.get("changed series")
-    if kept is None or kept[:2] != (selection, metric):
-        found, read = histories(data.warehouse, selection, metric)
-        changed = [one for one in found if one.points and (one.change_points or one.trend)]
-        kept = data.kept["changed series"] = (selection, metric, (changed[:SERIES], len(changed), read))
-    answer: tuple[Sequence[History], int, int] = kept[2]
+def _listed(
+    data: Data, parameters: TrendsParameters, selection: Selection, metric: Metric
+) -> tuple[Sequence[History], int, int]:
+    """The series of the list, the number of those that it is the beginning of, and that of the series in which changes
+    were searched: all, if only those with a change are listed. The last answer is kept, since each series that the page
+    lists leads to it again."""
+    asked = (replace(parameters, series=None), selection, metric)
+    kept = data.kept.get("listed series")
+    if kept is None or kept[0] != asked:
+        if parameters.only_changes:
+            found, read = histories(data.warehouse, selection, metric)
+            found = tuple(one for one in found if one.points and (one.change_points or one.trend))
+            count = len(found)
+        elif parameters.selection is not None:
+            found, count = histories(data.warehouse, selection, metric, limit=SERIES)
+            read = count
+        else:
+            found = tuple(newest_histories(data, metric, SERIES))
+            count = read = series_with_history(data.warehouse, metric)
+        shown = [one for one in found[:SERIES] if one.points]
+        kept = data.kept["listed series"] = (asked, (shown, count, read))
+    answer: tuple[Sequence[History], int, int] = kept[1]
     return answer
 
 
