@@ -7,6 +7,7 @@ are the samples.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -146,6 +147,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         }
         # What the user named with --metadata, and the service in the published results.
         mode = {name: word for name in SERVICE if (word := others.text(name))}
+        mode |= others.settings(filter(REQUESTS.fullmatch, others), (0, "{}", ""))
         about["kept"] = {**others.rest(), "results": results.rest()}
     yield ForeignRun(
         task="text-generation", results=[result], runtime=SERVER, runtime_mode={**mode, **load_mode(result)}, **about
@@ -154,6 +156,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 SERVICE = ("framework", "provider", "llm_api", "backend")
 """Fields that name the service which answered: another service is another series."""
+
+REQUESTS = re.compile(r"stddev_(?:in|out)put_tokens|additional_sampling_params\w*")
+"""Fields of what requests contain, beside the mean lengths."""
 
 
 def _length(responses: Sequence[Fields], name: str) -> int | None:

@@ -23,7 +23,7 @@ from benchmarking.core.sample_statistics import exact_share_interval
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
-from db.importers.support.reading import Fields, storable, top_fields
+from db.importers.support.reading import Fields, of_any_machine, storable, top_fields
 from db.importers.support.serving import server_host
 
 PAIR = re.compile(r"(?:^|,)(\w+)=([^,]+)")
@@ -39,14 +39,17 @@ NAMES = ("alias", "name", "sample_len", "samples", "sample_count")
 """Fields of a task that are no scores."""
 CHANGES = (
     *("quantization", "load_in_4bit", "load_in_8bit", "quantization_config", "autogptq", "gptqmodel", "gguf_file"),
-    *("peft", "delta", "kv_cache_dtype", "adapter_weights", "delta_weights"),
+    *("peft", "delta", "kv_cache_dtype", "adapter_weights", "delta_weights", "lora_local_path", "subfolder", "bits"),
+    *("hf_overrides", "rope_scaling", "steer_path"),
 )
 """Arguments of a model that make another one of it than its name and dtype say."""
 CONDITIONS = {
-    **dict.fromkeys(("max_length", "max_model_len", "max_model_length", "max_gen_toks", "system_prompt")),
+    **dict.fromkeys(("max_length", "max_model_len", "max_model_length", "context_length", "max_gen_toks")),
+    **dict.fromkeys(("system_prompt", "tokenizer", "tokenizer_path", "truncation_side")),
+    **dict.fromkeys(("mixed_precision_dtype", "softmax_dtype")),
     **dict.fromkeys(("chat_template_args", "think_end_token", "prefix_token_id", "override_chat_template")),
     "multichoice_continuations_start_space": None,
-    **dict.fromkeys(("truncation", "add_bos_token", "pairwise_tokenization"), "False"),
+    **dict.fromkeys(("truncation", "add_bos_token", "pairwise_tokenization", "use_chat_template"), "False"),
     **dict.fromkeys(("add_special_tokens", "skip_special_tokens", "enable_thinking"), "True"),
 }
 """Arguments of a model that its scores depend on, and what is their default."""
@@ -104,7 +107,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     device = config.text("device") or given.get("device") or "unknown"
     conditions = _conditions(top, config, arguments)
     changes: dict[str, Scalar] = {
-        name: given[name] for name in CHANGES if given.get(name, "none").lower() not in ("false", "none", "auto")
+        name: of_any_machine(given[name])
+        for name in CHANGES
+        if given.get(name, "none").lower() not in ("false", "none", "auto", "{}")
     }
     metrics: dict[str, float | None] = {}
     results = top.section("results")
@@ -174,11 +179,12 @@ def _conditions(top: Fields, config: Fields, arguments: Json) -> dict[str, Scala
         "decoding": _listed({name: value for name, value in decoding.items() if name != "seed"}),
         **{name: top.peek(name) for name in CONTEXT},
         **{name: config.peek(name) for name, default in SEEDS.items() if config.peek(name) != default},
-        **{
-            name: _short(given[name], given[name])
-            for name, default in CONDITIONS.items()
-            if given.get(name, default) != default
-        },
+    }
+    own_name = given.get("pretrained") or given.get("model")  # a server's tokenizer is often given by it
+    of_model: dict[str, Scalar] = {
+        name: _short(of_any_machine(given[name]), given[name])
+        for name, default in CONDITIONS.items()
+        if name in given and given[name] not in (default or "False", own_name)
     }
     counts = top.peek("n-samples")
     if not found["limit"] and isinstance(counts, dict):
@@ -188,7 +194,11 @@ def _conditions(top: Fields, config: Fields, arguments: Json) -> dict[str, Scala
             if isinstance(count, dict) and count.get("effective") != count.get("original")
         }
         found["samples"] = _listed(chosen)
-    return {name: value for name, value in found.items() if str(_scalar(value)) not in ("", "None", "False")}
+    others = {name: _scalar(value) for name, value in found.items()}
+    of_prompts = {
+        name: one for name, one in others.items() if one is not None and str(one) not in ("", "None", "False")
+    }
+    return of_prompts | of_model
 
 
 def _listed(values: Mapping[str, Json]) -> str:

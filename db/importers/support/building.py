@@ -115,7 +115,7 @@ WORDS_OF_AXES: Mapping[str, str] = {
 """Name of a benchmark's parameter -> field of the point or the run that it is stored in."""
 IN_NAME = re.compile(r"[\[({,;:/|\s_-]{0,20}\b([A-Za-z_][\w-]{0,60})=([^\s,;:/|\])}]+)[\])}]*")
 WORDS: dict[str, Precision] = {
-    **dict.fromkeys(("float32", "fp32", "f32"), "float32"),
+    **dict.fromkeys(("float32", "fp32", "f32", "float"), "float32"),
     "tf32": "tf32",
     **dict.fromkeys(("bfloat16", "bf16"), "bfloat16"),
     **dict.fromkeys(("float16", "fp16", "f16", "half"), "float16"),

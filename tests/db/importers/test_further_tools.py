@@ -482,6 +482,9 @@ def test_a_task_without_a_share_takes_no_other_and_a_missing_error_only_the_inte
         {"gen_kwargs": {"temperature": 0.9, "do_sample": True}},
         {"fewshot_seed": 0},
         {"model_args": "pretrained=demo/model,dtype=bfloat16,max_length=512"},
+        {"model_args": {"pretrained": "demo/model", "dtype": "bfloat16", "enable_thinking": False}},
+        {"model_args": "pretrained=demo/model,dtype=bfloat16,add_special_tokens=False"},
+        {"model_args": "pretrained=demo/model,dtype=bfloat16,tokenizer=other/tokenizer"},
         {"limit": 10},
     ],
 )
@@ -490,14 +493,20 @@ def test_scores_under_other_conditions_are_another_series_and_not_compared(tmp_p
     assert setup(other) != setup(plain)
     assert not other.quality.same_inputs("task_accuracy", plain.quality)
     defaults = {"gen_kwargs": None, "fewshot_seed": 1234, "limit": None}
-    parallel = "pretrained=demo/model,dtype=bfloat16,parallelize=True"
+    parallel = "pretrained=demo/model,dtype=bfloat16,parallelize=True,enable_thinking=True,tokenizer=demo/model"
     assert setup(evaluation(tmp_path, **defaults, model_args=parallel)) == setup(plain)
     written = {"gen_kwargs": "do_sample=True,temperature=0.9,seed=7"} if "gen_kwargs" in changed else changed
     assert setup(evaluation(tmp_path, **written)) == setup(other)  # as older versions wrote it, drawn anew
 
 
 def test_changes_of_the_model_are_compared_on_the_same_inputs(tmp_path):
-    for change in ("load_in_8bit=True", "delta=demo/delta", "kv_cache_dtype=fp8"):
+    for change in (
+        "load_in_8bit=True",
+        "delta=demo/delta",
+        "kv_cache_dtype=fp8",
+        "lora_local_path=/a/lora",
+        "subfolder=b",
+    ):
         changed = evaluation(tmp_path, model_args=f"pretrained=demo/model,dtype=bfloat16,{change}")
         plain = evaluation(tmp_path)
         assert setup(changed) != setup(plain)
@@ -686,13 +695,15 @@ def test_lightevals_configuration_of_the_model_is_its_setup(tmp_path):
     assert (cell.precision, cell.runtime, cell.runtime_mode) == ("bfloat16", "eager", {"harness": "lighteval"})
     assert (cell.workload.revision, plain.hardware.device.type) == ("main", "cuda")
     assert (result.point.batch_size, [doubt.kind for doubt in result.doubts]) == (8, ["undated"])
+    assert run(dtype="float").cell.precision == "float32"
     four_bits = run(dtype="4bit")
     assert setup(four_bits) != setup(plain)
     assert four_bits.quality.inputs == plain.quality.inputs
     others = [run(samples=10), run(generation_parameters={"temperature": 1.0}), run(max_length=512)]
     others += [run(system_prompt="short"), run(system_prompt="long " * 200)]
-    assert len({setup(one) for one in (plain, *others)}) == 6
-    assert len({one.quality.inputs for one in (plain, *others)}) == 6
+    others += [run(use_chat_template=True), run(add_special_tokens=False)]
+    assert len({setup(one) for one in (plain, *others)}) == 8
+    assert len({one.quality.inputs for one in (plain, *others)}) == 8
     assert max(len(str(one.cell.runtime_mode)) for one in others) < 700
 
 
@@ -761,3 +772,23 @@ localhost:9401,0,NVIDIA H100 80GB HBM3,GPU Memory Used (GB),40.00,1.00,60.00
     (tmp_path / "table.csv").write_text((IMPORTS / "aiperf/table.csv").read_text() + GPU_ROWS + rows)
     (run,) = runs(tmp_path / "table.csv")
     assert run.origin.kept["telemetry_data"]["endpoints"]["localhost:9401"]["gpus"]["gpu_0"]["gpu_uuid"] == "GPU-a"
+
+
+def test_the_spread_of_lengths_and_the_sampling_tell_llmperfs_loads_apart(tmp_path):
+    data = json.loads((IMPORTS / "llmperf/demo_550_150_summary.json").read_text())
+    changes = (
+        {},
+        {"stddev_input_tokens": 0, "stddev_output_tokens": 0},
+        {"additional_sampling_params_temperature": 0.2},
+    )
+    modes = []
+    for change in changes:
+        (tmp_path / "a_summary.json").write_text(json.dumps(data | change))
+        (run,) = runs(tmp_path / "a_summary.json")
+        modes.append({name: one for name, one in run.cell.runtime_mode.items() if name not in ("loop", "framework")})
+    stated = {"stddev_input_tokens": 150, "stddev_output_tokens": 10, "additional_sampling_params_temperature": 0.7}
+    assert modes == [
+        stated,
+        {"additional_sampling_params_temperature": 0.7},
+        {**stated, "additional_sampling_params_temperature": 0.2},
+    ]
