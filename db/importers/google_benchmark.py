@@ -1,4 +1,5 @@
-"""Google Benchmark's JSON and CSV: a run for each benchmark function, a result for each set of its arguments.
+"""Google Benchmark's JSON and CSV: a run for each benchmark function of an execution, a result for each set of its
+arguments.
 
 A repetition gives one raw value, the mean time of a block of iterations; all repetitions come from one process. The
 arguments are in the name: "BM_Sort/64/order:2/repeats:3/threads:4".
@@ -23,7 +24,7 @@ from db.importers.support.measures import MS_PER_UNIT, block, foreign_result
 from db.importers.support.reading import (
     Fields,
     csv_header,
-    csv_rows,
+    csv_table_rows,
     has_benchmarks,
     has_columns,
     parsed_number,
@@ -94,7 +95,12 @@ def recognises(file: ForeignFile) -> bool:
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
-    top = _of_csv(file) if file.json is None else top_fields(file)
+    for index, top in enumerate(_of_csv(file) if file.json is None else [top_fields(file)]):
+        yield from _runs(file, top, index)
+
+
+def _runs(file: ForeignFile, top: Fields, index: int) -> Iterator[ForeignRun]:
+    """The runs of one execution; several append their tables to one file."""
     context = top.required(top.fields, "context")
     # The file does not name the CPU: the sizes of its caches distinguish models.
     threads, stated_caches = context.count("num_cpus"), {"caches": context.any("caches")}
@@ -139,7 +145,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     for series, benchmarks in runs.items():
         first = benchmarks[0][0]
         yield ForeignRun(
-            key=series,
+            key=f"{series} #{index + 1}" if index else series,
             results=list(understood(file, benchmarks, lambda one: _result(*one, doubts))),
             runtime="native",
             runtime_mode={**first.clock, **first.arguments.mode},
@@ -188,24 +194,32 @@ def _with_aggregates(entries: Sequence[Fields]) -> Iterator[Fields]:
             yield entry
 
 
-def _of_csv(file: ForeignFile) -> Fields:
-    """The rows of the CSV as entries of the JSON. An aggregate is recognized by the end of its name."""
-    entries = []
-    for row in csv_rows(file, IS_HEADER, ends_early=True):
-        values: dict[str, Any] = {
-            name: parsed_number(cell) if name != "name" else cell for name in row if (cell := row.text(name))
-        }
-        has_numbers = any(isinstance(values.get(name), int | float) for name in NUMBERS)
-        if values.get("error_occurred") != "true" and not (has_numbers and "time_unit" in set(row)):
-            # The context of a run that was appended, or what a program printed.
-            file.leave_out(row.path, f"not a row of the table: {file.beginning(','.join(map(str, values.values())))!r}")
-            continue
-        aggregate = CSV_AGGREGATE.fullmatch(str(values.get("name")))
-        if aggregate is not None:
-            values |= {"run_name": aggregate[1], "run_type": "aggregate", "aggregate_name": aggregate[2]}
-            values["repetitions"] = values.pop("iterations", None)
-        entries.append({**values, "error_occurred": values.get("error_occurred") == "true"})
-    return Fields(file, {"context": {}, "benchmarks": entries})
+def _of_csv(file: ForeignFile) -> list[Fields]:
+    """The rows of each table as entries of the JSON. An aggregate is recognized by the end of its name."""
+    rows = csv_table_rows(file, IS_HEADER, ends_early=True)
+    entries = ((table, _entry(file, row)) for table, row in rows)
+    tables = grouped((table, entry) for table, entry in entries if entry)
+    return [
+        Fields(file, {"context": {}, "benchmarks": own}, f"table {index + 1}" if index else "")
+        for index, own in enumerate(tables.values())
+    ]
+
+
+def _entry(file: ForeignFile, row: Fields) -> dict[str, Any] | None:
+    """The row as an entry of the JSON; None if it is none, which is left out."""
+    values: dict[str, Any] = {
+        name: parsed_number(cell) if name != "name" else cell for name in row if (cell := row.text(name))
+    }
+    has_numbers = any(isinstance(values.get(name), int | float) for name in NUMBERS)
+    if values.get("error_occurred") != "true" and not (has_numbers and "time_unit" in set(row)):
+        # The context of a run that was appended, or what a program printed.
+        file.leave_out(row.path, f"not a row of the table: {file.beginning(','.join(map(str, values.values())))!r}")
+        return None
+    aggregate = CSV_AGGREGATE.fullmatch(str(values.get("name")))
+    if aggregate is not None:
+        values |= {"run_name": aggregate[1], "run_type": "aggregate", "aggregate_name": aggregate[2]}
+        values["repetitions"] = values.pop("iterations", None)
+    return {**values, "error_occurred": values.get("error_occurred") == "true"}
 
 
 def parsed_name(text: str, variant: Mapping[str, str] = MappingProxyType({})) -> Name:

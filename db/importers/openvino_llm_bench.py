@@ -22,7 +22,7 @@ from benchmarking.core.text import grouped
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, measured, median_of, medians
-from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, top_fields, understood
+from db.importers.support.reading import Fields, csv_header, csv_table_rows, has_columns, top_fields, understood
 
 CSV_FIELDS = {
     "generation_time(s)": "generation_time",
@@ -68,6 +68,9 @@ DEFINITIONS = {
 }
 
 
+ONLY_WARM = "only warm-ups were run (-n 0)"
+
+
 def recognises(file: ForeignFile) -> bool:
     if isinstance(file.json, dict):
         data = file.json
@@ -80,33 +83,37 @@ def recognises(file: ForeignFile) -> bool:
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
-    if file.json is None:
-        file.give_way_to(file.called.with_suffix(".json"), recognises)
-        # The CSV in the form of the JSON; its rows of averages and comments are not iterations.
-        of_all: dict[str, Any] = {}
-        compile_time: float | None = None
-        rows: list[dict[str, Any]] = []
-        for row in csv_rows(file, IS_HEADER):
-            if not (row.peek("iteration") or "").isdecimal():
-                continue
-            compile_time = compile_time if compile_time is not None else row.number("pretrain_time(s)", low=0)
-            of_all = of_all or {name: row.peek(name) for name in OF_ALL}
-            rows.append(
-                {
-                    CSV_FIELDS.get(name, name): row.peek(name)
-                    for name in row
-                    if name not in (*OF_ALL, "pretrain_time(s)")
-                }
-            )
-        timed_rows = {"compile_time": compile_time, "results": [_numbers(file, row) for row in rows]}
-        top = Fields(file, {"metadata": _numbers(file, of_all), "perfdata": timed_rows})
-    else:
-        top = top_fields(file)
+    if file.json is not None:
+        yield from _runs(file, top_fields(file))
+        return
+    file.give_way_to(file.called.with_suffix(".json"), recognises)
+    rows = (pair for pair in csv_table_rows(file, IS_HEADER) if (pair[1].peek("iteration") or "").isdecimal())
+    tables = grouped(((table, *map(row.peek, OF_ALL)), row) for table, row in rows)  # joined files have several
+    for index, own in enumerate(tables.values()):
+        yield from _runs(file, _of_table(file, own), index, is_alone=len(tables) == 1)
+
+
+def _of_table(file: ForeignFile, rows: Sequence[Fields]) -> Fields:
+    """The iterations of a CSV in the form of the JSON; its rows of averages and comments are none."""
+    times = (row.number("pretrain_time(s)", low=0) for row in rows)
+    compile_time = next((time for time in times if time is not None), None)
+    others = [
+        {CSV_FIELDS.get(name, name): row.peek(name) for name in row if name not in (*OF_ALL, "pretrain_time(s)")}
+        for row in rows
+    ]
+    timed = {"compile_time": compile_time, "results": [_numbers(file, row) for row in others]}
+    return Fields(file, {"metadata": _numbers(file, {name: rows[0].peek(name) for name in OF_ALL}), "perfdata": timed})
+
+
+def _runs(file: ForeignFile, top: Fields, index: int = 0, *, is_alone: bool = True) -> Iterator[ForeignRun]:
     metadata, performance = top.section("metadata"), top.section("perfdata")
     entries = performance.required(performance.objects, "results")
     iterations = [one for one, *_ in understood(file, entries, lambda one: (one, _number(one), _call_ms(one)))]
     if iterations and not any(_number(iteration) for iteration in iterations):
-        file.without_results("only warm-ups were run (-n 0)")
+        if is_alone:
+            file.without_results(ONLY_WARM)
+        file.leave_out(f"table {index + 1}", ONLY_WARM)
+        return
     load = {"load_and_compile_s": performance.number("compile_time", low=0)}
     for name, metric in LOAD_MEMORY.items():
         load[metric] = None if performance.peek(name) in ABSENT else performance.scaled(name, MB_PER_MIB, low=0)
@@ -128,6 +135,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         "speculative_decoding": is_speculative or None,
     }
     yield ForeignRun(
+        key=str(index or ""),
         model_id=metadata.text("model") or "unknown",
         task="text-generation" if any(one.point.new_tokens for one in results) else "benchmark",
         results=results,

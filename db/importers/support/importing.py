@@ -160,15 +160,31 @@ def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, gi
     def content(run: Run, result: Result) -> bytes:
         return hashlib.sha256(repr((run.cell, replace(result, result_id=""))).encode()).digest()
 
-    earlier = replace(whole, content=whole.content[:earlier_size])  # with the digest of the whole: it names models
-    known = Counter[bytes]()
-    try:
-        for importer in importers_for(earlier, format_name):
-            for run in importer.runs(earlier):
-                one = run_without_secrets(given.applied_to(run))
-                known.update(content(one, result) for result in one.results)
-    except Exception:  # noqa: BLE001  whatever an importer makes of a part, the whole was read
+    def results_in(part: bytes) -> list[tuple[Run, Result]] | None:
+        of_part = replace(whole, content=part)  # with the digest of the whole: it names models
+        try:
+            runs = [run for importer in importers_for(of_part, format_name) for run in importer.runs(of_part)]
+            given_runs = [run_without_secrets(given.applied_to(run)) for run in runs]
+        except Exception:  # noqa: BLE001  whatever an importer makes of a part, the whole was read
+            return None
+        return [(run, result) for run in given_runs for result in run.results]
+
+    earlier, appended = (results_in(part) for part in (whole.content[:earlier_size], whole.content[earlier_size:]))
+    if earlier is None:
         return None
+    known = Counter(content(run, result) for run, result in earlier)
+    before, after = (
+        {repr((run.cell, result.point)): result for run, result in part} for part in (earlier, appended or ())
+    )
+
+    def added(run: Run, result: Result) -> Result:
+        """What was appended, where a tool's result has all calls of its file."""
+        place = repr((run.cell, result.point))
+        if (old := before.get(place)) is None or (new := after.get(place)) is None:
+            return result
+        sizes = [(one.launches, one.iterations or 0) for one in (old, new)]
+        return new if (result.launches, result.iterations) == (*map(sum, zip(*sizes, strict=True)),) else result
+
     runs: list[Run] = []
     for run in file.runs:
         results: list[Result] = []
@@ -176,8 +192,8 @@ def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, gi
             if known[name := content(run, result)]:
                 known[name] -= 1
             else:
-                results.append(result)
-        if 0 < len(results) < len(run.results):  # another run than that of the whole file, which may be merged
+                results.append(added(run, result))
+        if results and results != [*run.results]:  # another run than that of the whole file, which may be merged
             earlier_id = str(earlier_size)
             own = tuple(replace(result, result_id=content_id(result.result_id, earlier_id)) for result in results)
             runs.append(replace(run, run_id=content_id(run.run_id, earlier_id), results=own))

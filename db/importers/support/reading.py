@@ -520,24 +520,30 @@ def csv_rows(file: ForeignFile, fits: Callable[[list[str]], bool], *, ends_early
     `ends_early`, a row may have fewer cells. Another header among the rows (several files appended to one) names the
     columns from there on. Raises FormatError for a file without a header.
     """
+    return (row for _, row in csv_table_rows(file, fits, ends_early=ends_early))
+
+
+def csv_table_rows(
+    file: ForeignFile, fits: Callable[[list[str]], bool], *, ends_early: bool = False
+) -> Iterator[tuple[int, Fields]]:
+    """The `csv_rows`, each with the number of its header, from 0."""
     start, header = find_header(file, fits)
     if not header:
         file.refuse("the file is empty: expected a header line")
     for number in range(1, start):
         file.leave_out(f"line {number}", "above the header of the table")
-    lines = csv_lines(file, start=start)
-    next(lines, None)
-    for number, cells in lines:
+    table = -1
+    for number, cells in csv_lines(file, start=start):
         if not any(cells):
             continue
         if fits(cells):
-            header = cells
+            header, table = cells, table + 1
         elif len(cells) > len(header) or (len(cells) < len(header) and not ends_early):
             problem = f"{len(cells)} cells under {len(header)} column names: {file.beginning(','.join(cells))!r}"
             file.leave_out(f"line {number}", problem)
         else:
             row = {name: cell or None for name, cell in zip(header, cells, strict=False)}
-            yield Fields(file, row, f"line {number}", numbers_are_text=True)
+            yield table, Fields(file, row, f"line {number}", numbers_are_text=True)
 
 
 def put_at(values: dict[str, Any], path: Sequence[str], value: Any, row: Fields) -> None:

@@ -231,6 +231,19 @@ def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path,
     assert len(rows(database)) == len(lines)
 
 
+def test_calls_that_a_tool_appended_to_its_file_are_a_result_without_the_earlier_ones(database, tmp_path):
+    file = tmp_path / "perf.csv"
+    for times_ms in ((10, 10, 10), (20, 20, 20), (40, 40)):
+        with file.open("a") as opened:
+            opened.writelines(f"bert,0.0{ms},1000000,50,{call}\n" for call, ms in enumerate(times_ms))
+        assert run(database, file) == 0
+    assert run(database, file) == 0
+    with Warehouse.open(database, read_only=True) as warehouse:
+        numbers = "SELECT latency_median_ms, launches, iterations FROM all_results ORDER BY ALL"
+        found = [tuple(row.values()) for row in warehouse.query(numbers).dicts()]
+    assert found == [(10.0, 1, 3), (20.0, 1, 3), (40.0, 1, 2)]
+
+
 def test_the_unnamed_model_of_a_file_that_grows_is_one(database, tmp_path):
     text = (IMPORTS / "sglang_bench_serving/appended.jsonl").read_text()
     unnamed = next(line for line in map(json.loads, text.splitlines()) if "Llama" not in json.dumps(line))

@@ -211,7 +211,7 @@ def test_what_a_program_printed_between_two_tables_is_no_benchmark(tmp_path):
     table = FILE.with_suffix(".csv").read_text()
     (tmp_path / "all.csv").write_text(f"{table}\n{table}Done in 5 s\n")
     file = read_file(tmp_path / "all.csv")
-    assert [run.cell.subject for run in PLUGIN.runs(file)] == ["sort_list", "broken"]
+    assert [run.cell.subject for run in PLUGIN.runs(file)] == ["sort_list", "broken"] * 2
     reasons = [str(one) for one in file.left_out]
     for line in ("Load Average: 0.28", "CPU Caches:", "Done in 5 s"):
         assert any("not a row of the table" in reason and line in reason for reason in reasons)
@@ -262,3 +262,14 @@ def test_rows_of_one_name_are_told_apart_by_their_labels(tmp_path, has_aggregate
     count = 2 if has_aggregates else 1
     values = [tuple(run.results[0].samples[0].values) for run in runs]
     assert values == [(0.002,) * count, (0.005,) * count]
+
+
+def test_executions_that_appended_their_tables_to_one_file_are_no_repetitions(tmp_path):
+    header = "name,iterations,real_time,cpu_time,time_unit"
+    rows = ["BM_x/8,1000,10,10,ns", "BM_x/8,1000,12,12,ns", header, "BM_x/8,1000,20,20,ns"]
+    (tmp_path / "two.csv").write_text("\n".join([header, *rows]))
+    (first, second) = PLUGIN.runs(read_file(tmp_path / "two.csv"))
+    assert [run.results[0].metrics["latency_median_ms"] for run in (first, second)] == pytest.approx([1.1e-5, 2e-5])
+    assert [run.results[0].iterations for run in (first, second)] == [2, 1]
+    assert first.cell == second.cell
+    assert first.run_id != second.run_id

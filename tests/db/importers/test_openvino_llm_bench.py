@@ -71,6 +71,20 @@ def test_rows_of_averages_and_comments_in_the_csv_are_no_iterations():
     assert "time_per_output_token_ms" not in result.metrics  # one of three iterations has NA
 
 
+def test_joined_tables_and_rows_of_another_model_are_runs_of_their_own(tmp_path):
+    text = (FOLDER / "table.csv").read_text()
+    header, *rows = text.splitlines()
+    others = [row.replace(",tiny-llama,ov,CPU,", ",other,ov,GPU,") for row in rows]
+    warm = [row for row in rows if row.startswith("0,")]
+    (tmp_path / "joined.csv").write_text("\n".join([text, *others, header, *rows, header, *warm]))
+    with left_out("table 4: only warm-ups were run"):
+        first, other, again = PLUGIN.runs(read_file(tmp_path / "joined.csv"))
+    assert [run.cell.workload.model_id for run in (first, other, again)] == ["tiny-llama", "other", "tiny-llama"]
+    assert [run.cell.device.selector for run in (first, other)] == ["openvino:CPU", "openvino:GPU"]
+    assert {run.results[0].iterations for run in (first, other, again)} == {3}
+    assert len({run.run_id for run in (first, other, again)}) == 3
+
+
 def test_the_csv_is_left_to_the_json_in_its_folder(tmp_path):
     shutil.copy(FOLDER / "report.json", tmp_path / "a.json")
     shutil.copy(FOLDER / "table.csv", tmp_path / "a.csv")
