@@ -678,20 +678,29 @@ def _tables(file: ForeignFile, lines: Sequence[str], columns: set[str]) -> Itera
     for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
         last = next((at for at in range(start, following) if _is_heading(lines, at, set())), following)
         names, above = _cells_of(lines[start - 2]), "\n".join(lines[end:start])
-        own = [number for number in range(start, last) if len(_cells_of(lines[number])) == len(names)]
+        own = [number for number in range(start, last) if _row_of(lines[number], len(names))]
         end = own[-1] + 1 if own else start
 
         def rows(start: int = start, end: int = end, last: int = last, names: Sequence[str] = names) -> Rows:
             for number in range(start, last):
-                line, cells = lines[number].strip(), _cells_of(lines[number])
+                line = lines[number].strip()
                 if not line or SEPARATOR.fullmatch(QUOTE.sub("", line)):
                     continue
-                if len(cells) == len(names):
+                if cells := _row_of(line, len(names)):
                     yield number + 1, dict(zip(names, cells, strict=True))
-                elif cells or number < end:
+                elif _cells_of(line) or number < end:
                     file.leave_out(f"line {number + 1}", f"not a row of the table: {file.beginning(line)!r}")
 
         yield above, "\n".join(lines[end:last]), rows()
+
+
+def _row_of(line: str, columns: int) -> list[str]:
+    """The cells of a row of a table with so many columns, also where a program printed something (dots, its progress)
+    before or after the row; empty for any other line."""
+    cells = _cells_of(line)
+    if len(cells) != columns and line.count("|") == columns + 1:
+        cells = [cell.strip() for cell in line.replace("**", "").split("|")[1:-1]]
+    return cells if len(cells) == columns else []
 
 
 def _cells_of(line: str) -> list[str]:

@@ -438,3 +438,20 @@ def test_what_stands_below_a_table_takes_no_row_of_it(tmp_path, after):
     assert [one.point.label for one in run.results] == ["b1 s512", "b1 n128"]
     (tmp_path / "b.md").write_text("\n".join([*table, *rows[:1], after, "", *table, *rows[1:], after]))
     assert sum(len(run.results) for run in LLAMA_BENCH.runs(read_file(tmp_path / "b.md"))) == 2
+
+
+@pytest.mark.parametrize("around", ["....{}", "llama-bench: benchmark 2/2: generation run 1/5{}", "{}llama_perf: done"])
+@pytest.mark.parametrize(
+    ("importer", "path"),
+    [(LLAMA_BENCH, FOLDER / "table.md"), (BATCHED_BENCH, FOLDER.parent / "llama_batched_bench/table.log")],
+)
+def test_a_row_with_something_printed_before_or_after_it_is_read(tmp_path, importer, path, around):
+    lines = path.read_text().splitlines()
+    last = max(at for at, line in enumerate(lines) if line.startswith("|"))
+    lines[last] = around.format(lines[last].rstrip())
+    (tmp_path / path.name).write_text("\n".join(lines))
+    results, expected = (
+        [(one.point, one.metrics) for run in importer.runs(read_file(folder / path.name)) for one in run.results]
+        for folder in (tmp_path, path.parent)
+    )
+    assert results == expected
