@@ -289,6 +289,8 @@ class Option:
     """Whether it has a flag and a YAML key; False when only a file of the runtime sets it."""
     tried: tuple[str, ...] = ()
     """Values besides the default that a search for the best configuration tries; empty for the default only."""
+    changes_work: bool = False
+    """Whether a call with it has other floating-point operations than the model's own at the point."""
 
     @property
     def flag(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from zipfile import BadZipFile
 
 from benchmarking.builds.store import BuildKey, BuildStore
+from benchmarking.core import plugins
 from benchmarking.core.child_process import run_module_json
 from benchmarking.core.contracts import Session
 from benchmarking.core.doubts import doubt
@@ -72,6 +73,8 @@ class Check:
     """The model of the reference, as another process can load it; None without one."""
     stand_in: StandIn | None = None
     """The smaller point that the reference is of; None if it is the point's own."""
+    changing_work: str | None = None
+    """A flag of the cell by which its calls have other work than the reference's; None without one."""
 
     @classmethod
     def of(cls, job: Job, point: Point) -> Check:
@@ -80,6 +83,7 @@ class Check:
         is_of_this_process = is_given(workload) and workload.path is None  # so that no other one can load it
         digest = None if job.preparation is None else job.preparation.references.get(point.label)
         stand_in = None if job.preparation is None else job.preparation.stand_ins.get(point.label)
+        options, mode = plugins.runtime(job.cell.runtime).declared_options, job.cell.runtime_mode
         return cls(
             precision=job.cell.precision,
             family=workload.family,
@@ -89,6 +93,7 @@ class Check:
             point=dataclasses.replace(point, concurrency=1),
             torch_workload=None if is_of_this_process else torch_workload(workload),
             stand_in=stand_in,
+            changing_work=next((one.flag for one in options if one.changes_work and one.name in mode), None),
         )
 
     def __call__(self, arrays: Mapping[str, Any]) -> CheckedOutput:
@@ -157,9 +162,12 @@ class Check:
         )
 
     def with_work(self, measurement: Measurement) -> Measurement:
-        """The measurement with the `flops` of the reference, if its own are missing and it is of the same point."""
+        """The measurement with the `flops` of the reference, if its own are missing and it is of the same work."""
         if self.digest is None or self.stand_in is not None or "flops" not in measurement.missing:
             return measurement
+        if self.changing_work is not None:
+            why = f"{NOT_APPLICABLE}: with {self.changing_work}, a call has other operations than its reference"
+            return dataclasses.replace(measurement, missing={**measurement.missing, "flops": why})
         try:
             build = BuildStore().find_digest(REFERENCE, self.digest)  # None if it was deleted
         except StorageError:  # its record is damaged, or cannot be read

@@ -46,6 +46,7 @@ CONTEXT_DEPTH = Option(
     help="tokens in the engine's key-value cache before a call begins",
     default="0",
     is_filled_in=False,
+    changes_work=True,
 )
 """Processed outside the timed region. The prompt of a call follows them, so that time to first token is that of
 sequence-length tokens at this depth."""
@@ -62,12 +63,14 @@ DRAFT_MODEL = Option(
     help="draft model for speculative decoding: a name from the catalog, a folder or an engine's file",
     default="none",
     is_filled_in=False,
+    changes_work=True,
 )
 NGRAM_LOOKUP = Option(
     name="ngram_lookup",
     help="length of n-grams looked up in the text so far to draft tokens for speculative decoding; 0: off",
     default="0",
     is_filled_in=False,
+    changes_work=True,
 )
 DRAFT_TOKENS = Option(
     name="draft_tokens",
@@ -80,9 +83,14 @@ PREFIX_CACHE = Option(
     help="reuse of cached keys and values from an earlier call's prompt",
     values=(OFF, ON),
     is_filled_in=False,
+    changes_work=True,
 )
 LORA = Option(
-    name="lora", help="LoRA adapter in the engine's format, applied to every token", default="none", is_filled_in=False
+    name="lora",
+    help="LoRA adapter in the engine's format, applied to every token",
+    default="none",
+    is_filled_in=False,
+    changes_work=True,
 )
 
 GPU_LAYERS = Option(

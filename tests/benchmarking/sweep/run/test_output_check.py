@@ -256,3 +256,28 @@ def test_work_is_taken_from_the_reference_if_the_runtime_cannot_count(null_scrip
     _, reference = measured("--precision", "float32")
     assert reference["results"][0]["metrics"]["flops"] == 1e6
     assert "flops_source" not in reference["results"][0]["extra"]["launches"][0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "flag"),
+    [
+        ({"flash_attention": "on", "kv_cache_type": "q8_0"}, None),
+        ({"prefix_cache": "on"}, "--prefix-cache"),
+        ({"context_depth": 100}, "--context-depth"),
+        ({"draft_model": "tiny-llama", "draft_tokens": 3}, "--draft-model"),
+        ({"ngram_lookup": 2}, "--ngram-lookup"),
+        ({"lora": "adapter.gguf"}, "--lora"),
+    ],
+)
+def test_the_work_of_a_reference_is_not_taken_for_calls_that_do_other_work(null_script, null_track, mode, flag):
+    """A cached prompt is not computed again, a draft and a deeper context add to the model's own operations."""
+    null_script(outputs=OFF_BY_A_TENTH, flops=1e6)
+    plan = null_track().plan
+    point, cell = plan.points[0], replace(plan.cell, runtime="llamacpp", runtime_mode=mode)
+    made = Preparation(references={point.label: ReferenceMaker(plan.cell, BuildStore()).digest(point)})
+    job = Job(cell=cell, launch=0, points=(point,), settings=plan.settings, spawned_at_ns=0, preparation=made)
+    at, missing = "2026-01-02T03:04:05Z", {"flops": "not_supported"}
+    measured = Measurement(point=point, launch=0, status="ok", started_at=at, finished_at=at, missing=missing)
+    found = Check.of(job, point).with_work(measured)
+    why = f"not_applicable: with {flag}, a call has other operations than its reference"
+    assert (found.metrics.get("flops"), found.missing.get("flops")) == ((1e6, None) if flag is None else (None, why))
