@@ -306,6 +306,7 @@ def validity(doubts: Iterable[Doubt]) -> Validity:
 IMPORTED: Mapping[str, str] = {
     "batch_size_differs": "The stated batch size differs from the shape of the input; the stated one is stored.",
     "batch_size_not_stated": "The file does not state the batch size; it is stored as 1.",
+    "below_resolution": "Calls were shorter than the tool resolves: their time is 0 in the file.",
     "checker_errors": "The submission checker found errors in this result.",
     "command_failed": "The command failed in some of its runs and may not have done its work.",
     "concurrency_not_stated": "The file does not state how many requests were in flight; it is stored as 1.",

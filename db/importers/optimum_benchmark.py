@@ -19,7 +19,7 @@ from benchmarking.core.records import Point, Precision, Scalar
 from db.importers.support import optimum
 from db.importers.support.building import ForeignRun, Format, family_of, is_amd, precision_of
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import INT32_MAX, Fields, csv_header, understood
+from db.importers.support.reading import INT32_MAX, Fields, csv_header, parsed_number, understood
 from db.importers.support.serving import GPU_COUNTS, PARALLELISM, device_count, parallel_mode
 
 DEFINITIONS = {
@@ -40,6 +40,10 @@ TEXT_GENERATION = ("text-generation", "text2text-generation", "image-to-text", "
 DIFFUSION = ("text-to-image", "image-to-image", "inpainting", "stable-diffusion", "stable-diffusion-xl")
 DIFFUSION_STEPS = 30
 WITHOUT_TOKENS = ("vision", "speech", "diffusion")
+CHOICES = "multiple-choice"
+IN_THE_POINT = ("batch_size", "sequence_length", "height", "width", "vocab_size", "type_vocab_size")
+USUAL = {"num_channels": 3}
+OF_AUDIO = re.compile(r"audio_|nb_max_frames|feature_size")
 NO_SETTING = (
     *("_target_", "library", "processor", "hub_kwargs", "gpus", "devices", "environment", "volumes", "shm_size"),
     *("export", "delete_cache", "low_cpu_mem_usage", "disable_grad", "use_inference_session"),
@@ -104,6 +108,8 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
     # Doubts about the method of measurement.
     launcher = config.fields("launcher")
     processes = launcher.count("nproc_per_node") if launcher is not None and "nproc_per_node" in launcher else None
+    if launcher is not None and str(launcher.peek("numactl")).lower() == "true":
+        setup["runtime_mode"] |= launcher.settings(("numactl", "numactl_kwargs"))
     doubts = []
     if processes is not None and processes > 1:
         doubts.append(doubt("processes_pooled", "info", processes=processes))
@@ -137,6 +143,7 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
     for passed in (scenario.section("forward_kwargs"), generate, called):
         setup["runtime_mode"] |= passed.other_settings(NO_SETTING, STANDARD_OF_CALLS)
     has_tokens = setup["family"] not in WITHOUT_TOKENS and task not in DIFFUSION
+    axes |= _other_sizes(inputs, task, is_speech=setup["family"] == "speech")
     point = Point(
         batch_size=batch_size,
         sequence_length=inputs.count("sequence_length") if has_tokens else None,
@@ -160,6 +167,22 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
         kept={**benchmark.rest(), **({"config": config.rest()} if sibling is not None else {})},
         **setup,
     )
+
+
+def _other_sizes(inputs: Fields, task: str, *, is_speech: bool) -> dict[str, int]:
+    """The sizes of inputs that have no place in the point: frames of audio, channels, choices of a question, ... Older
+    versions state those of every kind of input."""
+    found: dict[str, int] = {}
+    for name in inputs:
+        size = parsed_number(str(inputs.peek(name)))
+        is_of_others = (OF_AUDIO.match(name) and not is_speech) or (name == "num_choices" and task != CHOICES)
+        if name in IN_THE_POINT or is_of_others or size == USUAL.get(name):
+            continue
+        if isinstance(size, int) and 0 < size <= INT32_MAX:
+            found[name] = size
+    if is_speech and "audio_sequence_length" not in inputs and (samples := inputs.count("sequence_length")):
+        found["audio_samples"] = samples
+    return found
 
 
 def _volume(report: Fields, name: str) -> int | None:
@@ -199,11 +222,13 @@ def _setup(config: Fields) -> dict[str, Any]:
         versions = {"torch" if name == "pytorch" else name: backend_version, **versions}
     engine = backend.unread_copy().section("engine_args")
     is_compiled, target = backend.flag("torch_compile") or False, backend.text("torch_compile_target")
-    given = backend.unread_copy().section("model_kwargs").text("torch_dtype")
+    passed = {name: backend.unread_copy().section(f"{name}_kwargs") for name in ("model", "hub")}
+    given = passed["model"].text("torch_dtype")
     dtype = backend.text("torch_dtype") or backend.text("dtype") or engine.text("dtype") or given
     autocast = backend.text("autocast_dtype") if backend.flag("autocast_enabled") else None
     found = {
         "model_id": backend.text("model") or "unknown",
+        "model_revision": passed["model"].text("revision") or passed["hub"].text("revision"),
         "weights": "random" if backend.flag("no_weights") else "given",
         "num_threads": backend.count("intra_op_num_threads"),
         **_device(backend, environment, name, device_count(backend) or device_count(engine)),

@@ -54,6 +54,9 @@ IMPOSSIBLE_BELOW_0 = (
 HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"
 LARGE = 10_000
 """Minimum raw values of a launch that are kept in an array; fewer are a tuple."""
+NEVER_0 = [name for name, statistic in LATENCY.items() if statistic not in ("sd", "mad")]
+"""Statistics of calls that take some time, however short."""
+UNRESOLVED = "left_out: 0 in the file: shorter than the tool resolves"
 MEDIAN_NOT_STATED = "not_stated: the file does not say"
 OF_CALLS = ("latency", "time_to_first_token", "time_per_output_token")
 """Metrics with one value per call or request."""
@@ -122,6 +125,11 @@ def foreign_result(
     for name, value in list(all_metrics.items()):
         if not math.isfinite(value) or (value < 0 and name.startswith(IMPOSSIBLE_BELOW_0)):
             reasons[name] = f"left_out: {all_metrics.pop(name):g} in the file, which cannot be"
+        elif value == 0 and name in NEVER_0 and not is_load:
+            del all_metrics[name]
+            reasons[name] = UNRESOLVED
+    if UNRESOLVED in reasons.values():
+        doubts = (*doubts, doubt("below_resolution", "noisy"))
     if "throughput_samples_per_sec" in all_metrics:
         at_median = OVERLAPPING if is_load else _at_median(all_metrics, point)
         if isinstance(at_median, str):

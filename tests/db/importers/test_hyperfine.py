@@ -47,3 +47,17 @@ def test_a_failed_command_is_not_a_valid_result():
     assert result.validity == "invalid"
     assert [doubt.evidence for doubt in result.doubts if doubt.kind == "command_failed"] == [{"n": 3, "of": 3}]
     assert result.metrics["latency_median_ms"] == pytest.approx(1.123928)
+
+
+def test_times_below_what_the_shell_takes_are_unknown_and_not_0(edited):
+    def shorter(data):
+        data["results"] = data["results"][:1]
+        data["results"][0] |= {"times": [0.0, 0.0, 0.0057], "mean": 0.0019, "median": 0.0, "min": 0.0, "max": 0.0057}
+
+    (run,) = HYPERFINE.runs(read_file(edited(FOLDER / "two_commands.json", shorter)))
+    (result,) = run.results
+    assert (result.metrics["latency_mean_ms"], result.metrics["latency_max_ms"]) == pytest.approx((1.9, 5.7))
+    for name in ("latency_median_ms", "latency_min_ms"):
+        assert name not in result.metrics
+        assert result.missing[name] == "left_out: 0 in the file: shorter than the tool resolves"
+    assert (result.validity, [one.kind for one in result.doubts]) == ("noisy", ["undated", "below_resolution"])

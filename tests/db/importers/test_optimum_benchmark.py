@@ -354,3 +354,33 @@ def test_gpus_are_those_that_the_benchmark_could_use(tmp_path):
     (tmp_path / "benchmark.json").write_text(json.dumps(data))
     device = only_run(tmp_path / "benchmark.json").cell.device
     assert (device.name, device.count) == ("A100", 1)
+
+
+@pytest.mark.parametrize(
+    ("backend", "shapes", "axes"),
+    [
+        ({}, {"num_choices": 2, "vocab_size": 99, "num_channels": 3}, {}),
+        ({"task": "multiple-choice"}, {"num_choices": 4}, {"num_choices": 4}),
+        ({"model_type": "wav2vec2", "task": "automatic-speech-recognition"}, {}, {"audio_samples": 16}),
+        ({"model_type": "whisper", "task": "automatic-speech-recognition"}, {"nb_max_frames": 3000}, None),
+        ({}, {"num_channels": 1}, {"num_channels": 1}),
+    ],
+)
+def test_further_sizes_of_inputs_are_axes(edited, backend, shapes, axes):
+    def sized(data):
+        data["config"]["backend"] |= backend
+        data["config"]["scenario"]["input_shapes"] |= shapes
+
+    point = only_run(edited(FOLDER / "tiny_bert.json", sized)).results[0].point
+    assert point.axes == ({"nb_max_frames": 3000, "audio_samples": 16} if axes is None else axes)
+
+
+def test_the_revision_and_the_binding_of_the_launcher_tell_runs_apart(edited):
+    def changed(data):
+        data["config"]["backend"]["model_kwargs"] = {"revision": "abc"}
+        data["config"]["launcher"] |= {"numactl": True, "numactl_kwargs": {"cpunodebind": 0}}
+
+    cell = only_run(edited(FOLDER / "tiny_bert.json", changed)).cell
+    plain = only_run(FOLDER / "tiny_bert.json").cell
+    assert (cell.workload.revision, plain.workload.revision) == ("abc", None)
+    assert cell.runtime_mode == {**plain.runtime_mode, "numactl": True, "numactl_kwargs": '{"cpunodebind": 0}'}
