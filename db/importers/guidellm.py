@@ -33,7 +33,7 @@ from benchmarking.core.text import grouped
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import measured, median_of
-from db.importers.support.reading import Fields, csv_lines, find_header, mostly, top_fields, understood, yaml_object
+from db.importers.support.reading import Fields, csv_lines, find_header, has_keys, top_fields, understood, yaml_object
 from db.importers.support.serving import (
     Sent,
     latency_columns,
@@ -244,7 +244,7 @@ def recognises(file: ForeignFile) -> bool:
         return bool(find_header(file, _is_table)[0]) or _is_yaml(file)
     if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), list) or not data["benchmarks"]:
         return False
-    return mostly(data["benchmarks"], lambda one: isinstance(one, dict) and {"metrics", "requests"} <= one.keys())
+    return any(has_keys(one, {"metrics", "requests"}) for one in data["benchmarks"])
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:

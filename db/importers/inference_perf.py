@@ -34,7 +34,6 @@ from db.importers.support.reading import (
     Fields,
     has_keys,
     json_objects,
-    mostly,
     top_fields,
     understood,
     yaml_object,
@@ -152,7 +151,7 @@ REPORT_DEFINITIONS = {
 def recognises(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, list):
-        return mostly(data, lambda one: has_keys(one, OF_A_REQUEST))
+        return any(has_keys(one, OF_A_REQUEST) for one in data)
     if not isinstance(data, dict) or not {"load_summary", "successes", "failures"} <= data.keys():
         return False
     return isinstance(data["successes"], dict)

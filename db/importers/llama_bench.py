@@ -48,7 +48,6 @@ from db.importers.support.reading import (
     has_columns,
     has_keys,
     json_objects,
-    mostly,
     resolved,
     understood,
     words_of,
@@ -434,7 +433,7 @@ def _test(row: Fields) -> Test:
 def is_llama_bench(file: ForeignFile) -> bool:
     """Whether the file is one of the five outputs."""
     if data := _json_rows(file):
-        return mostly(data, lambda row: has_keys(row, NEEDED))
+        return any(has_keys(row, NEEDED) for row in data)
     text = _printed(file, TEST_COLUMNS)
     return bool(csv_header(file, IS_HEADER)) or _inserts(text) != [] or _has_table(text, TEST_COLUMNS)
 
@@ -549,7 +548,7 @@ def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int
 
 def is_batched_bench(file: ForeignFile) -> bool:
     if values := file.json_values:
-        return mostly(values, lambda one: has_keys(one, BATCHED_NEEDED) and not SIZES.isdisjoint(one))
+        return any(has_keys(one, BATCHED_NEEDED) and not SIZES.isdisjoint(one) for one in values)
     text = _printed(file, HEADINGS)
     return "T_PP s" in text and _has_table(text, HEADINGS)
 

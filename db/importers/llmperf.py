@@ -16,7 +16,7 @@ from benchmarking.core.records import SERVER, Samples, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import in_ms, measured
-from db.importers.support.reading import Fields, MetricTable, has_keys, json_objects, mostly, top_fields
+from db.importers.support.reading import Fields, MetricTable, has_keys, json_objects, top_fields
 from db.importers.support.serving import (
     NOT_STATED,
     STATISTICS,
@@ -63,7 +63,7 @@ DEFINITIONS = {
 def recognises(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, list):
-        return mostly(data, lambda one: has_keys(one, OF_A_RESPONSE))
+        return any(has_keys(one, OF_A_RESPONSE) for one in data)
     return isinstance(data, dict) and "num_concurrent_requests" in data and bool(_results(data))
 
 

@@ -26,7 +26,6 @@ from db.importers.support.reading import (
     has_columns,
     has_keys,
     json_objects,
-    mostly,
     understood,
 )
 
@@ -145,11 +144,9 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
         return lambda opened: _of_log(opened, mlperf_files.of_summary)
     if has_keys(data, mlperf_files.ENDPOINTS):
         return lambda opened: _of_log(opened, lambda log: [mlperf_files.of_endpoints(log)])
-    # One of the tables: most rows of a JSON have the needed columns, as a damaged one may not.
+    # One of the tables, in which a damaged row may lack the needed columns.
     if isinstance(data, list):
-        is_table = mostly(
-            data, lambda row: isinstance(row, dict) and {PUBLISHED.get(name, name) for name in row} >= NEEDED
-        )
+        is_table = any(isinstance(row, dict) and {PUBLISHED.get(name, name) for name in row} >= NEEDED for row in data)
     else:
         is_table = data is None and bool(csv_header(file, IS_HEADER))
     return _of_table if is_table else None

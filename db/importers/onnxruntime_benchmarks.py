@@ -45,7 +45,6 @@ from db.importers.support.reading import (
     csv_rows,
     has_columns,
     json_objects,
-    mostly,
     parsed_number,
     put_at,
     shortened,
@@ -392,15 +391,13 @@ def is_genai(file: ForeignFile) -> bool:
     if file.json is None:
         return bool(csv_header(file, IS_HEADER) or csv_header(file, IS_FIRST_HEADER)) or _is_transposed(file)
     parts = ("config", "metadata", "metrics")
-    return isinstance(file.json, list) and mostly(
-        file.json,
-        lambda record: (
-            isinstance(record, dict)
-            and "trigger_date" in record
-            and all(isinstance(record.get(name), dict) or (name == "metadata" and name in record) for name in parts)
-            and record["config"].get("backend") == BACKEND
-            and OWN in record["metrics"]
-        ),
+    return isinstance(file.json, list) and any(
+        isinstance(record, dict)
+        and "trigger_date" in record
+        and all(isinstance(record.get(name), dict) or (name == "metadata" and name in record) for name in parts)
+        and record["config"].get("backend") == BACKEND
+        and OWN in record["metrics"]
+        for record in file.json
     )
 
 

@@ -59,7 +59,6 @@ from db.importers.support.reading import (
     has_columns,
     has_keys,
     json_objects,
-    mostly,
     parsed_number,
     shifted,
     shortened,
@@ -211,11 +210,9 @@ def is_serve(file: ForeignFile) -> bool:
     if has_keys(file.json, FAILED_RUN):
         return True
     # A load, also one of which scripts keep only the latencies.
-    return mostly(
-        _served_loads(file),
-        lambda load: (
-            has_keys(load, SERVE_NAMED) and ("request_throughput" in load or any(map(CLIENT_STATISTIC.fullmatch, load)))
-        ),
+    return any(
+        has_keys(load, SERVE_NAMED) and ("request_throughput" in load or any(map(CLIENT_STATISTIC.fullmatch, load)))
+        for load in _served_loads(file)
     )
 
 
@@ -664,14 +661,14 @@ SGLANG = Format(
     name="sglang_bench_serving",
     summary="SGLang: python -m sglang.bench_serving --output-file (jsonl)",
     definitions=SGLANG_DEFINITIONS,
-    recognises=lambda file: mostly(file.json_values, lambda one: has_keys(one, SGLANG_REQUIRED)),
+    recognises=lambda file: any(has_keys(one, SGLANG_REQUIRED) for one in file.json_values),
     read=lambda file: understood(file, enumerate(json_objects(file, file.json_values, "line"), 1), _sglang_run),
 )
 INFERENCEX = Format(
     name="inferencex",
     summary="InferenceX (InferenceMAX): aggregated results, one row or a list (json)",
     definitions=INFERENCEX_DEFINITIONS,
-    recognises=lambda file: mostly(_inferencex_rows(file), _is_inferencex_row),
+    recognises=lambda file: any(map(_is_inferencex_row, _inferencex_rows(file))),
     read=lambda file: understood(
         file, enumerate(json_objects(file, _inferencex_rows(file), "row"), 1), _inferencex_run
     ),

@@ -32,7 +32,6 @@ from db.importers.support.reading import (
     flags_of,
     has_keys,
     json_objects,
-    mostly,
     parsed_number,
     resolved,
     top_fields,
@@ -252,7 +251,7 @@ def is_trtexec(file: ForeignFile) -> bool:
         )
         return bool(has_numbers or TRTEXEC_COMMAND.search(text))
     rows = data if isinstance(data, list) else []
-    return mostly(rows, lambda one: has_keys(one, {"computeMs", "latencyMs"}))
+    return any(has_keys(one, {"computeMs", "latencyMs"}) for one in rows)
 
 
 def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -449,7 +448,7 @@ def is_trtllm_bench(file: ForeignFile) -> bool:
     if isinstance(data, dict):
         performance = data.get("performance")
         return data.keys() >= PARTS and isinstance(performance, dict) and "request_throughput_req_s" in performance
-    return isinstance(data, list) and mostly(data, lambda one: has_keys(one, REQUEST))
+    return isinstance(data, list) and any(has_keys(one, REQUEST) for one in data)
 
 
 def read_trtllm_bench(file: ForeignFile) -> Iterator[ForeignRun]:

@@ -43,7 +43,6 @@ from db.importers.support.reading import (
     Fields,
     has_benchmarks,
     has_keys,
-    mostly,
     parsed_number,
     shifted,
     shortened,
@@ -294,9 +293,7 @@ def _case(benchmark: Fields) -> tuple[Arguments, Result]:
 
 def is_hyperfine(file: ForeignFile) -> bool:
     results = file.json.get("results") if isinstance(file.json, dict) else None
-    return isinstance(results, list) and mostly(
-        results, lambda one: has_keys(one, {"command", "mean", "user", "system"})
-    )
+    return isinstance(results, list) and any(has_keys(one, {"command", "mean", "user", "system"}) for one in results)
 
 
 def _hyperfine_run(numbered: tuple[int, Fields]) -> ForeignRun:

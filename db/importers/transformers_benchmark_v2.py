@@ -25,7 +25,6 @@ from db.importers.support.reading import (
     MetricTable,
     has_keys,
     json_objects,
-    mostly,
     shortened,
     top_fields,
     understood,
@@ -88,8 +87,8 @@ FIRST_TOKEN_TIMES = ("time_to_first_token", "time_per_output_token_seconds")
 def recognises(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, dict) and not _is_entry(data):
-        return mostly(data.values(), _is_entry)
-    return mostly(file.json_lines, _is_entry)
+        return any(map(_is_entry, data.values()))
+    return any(map(_is_entry, file.json_lines))
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -214,7 +213,7 @@ def _generation(
         """The times of a call: a list for each request, or in the first versions of its tokens alone."""
         place, requests = f"{name}[{numbered[0]}]", numbered[1]
         if isinstance(requests, array) or (
-            isinstance(requests, list) and mostly(requests, lambda one: isinstance(one, int | float))
+            isinstance(requests, list) and not any(isinstance(one, list | array) for one in requests)
         ):
             return (measures.number_list(requests, place),)
         if not isinstance(requests, list):

@@ -22,7 +22,6 @@ from db.importers.support.reading import (
     OF_ONE_RUN,
     Fields,
     flags_of,
-    mostly,
     of_any_machine,
     parsed_number,
     shortened,
@@ -395,7 +394,7 @@ def measurements_in(file: ForeignFile) -> list[Records]:
     """The measurements of a file of such records, also of several measurements, in a list or one per line; none for any
     other file. Records of one measurement differ in nothing but their metric."""
     records = [one for value in file.json_values for one in (value if isinstance(value, list) else (value,))]
-    if not mostly(records, _is_record):
+    if not any(map(_is_record, records)):
         return []
     found: list[Records] = []
     latest: dict[str, Records] = {}

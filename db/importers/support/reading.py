@@ -446,16 +446,11 @@ def has_keys(value: Any, names: Set[str]) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict) and value.keys() >= names
 
 
-def mostly(entries: Iterable[Entry], is_known: Callable[[Entry], bool]) -> bool:
-    """Whether more than half of the entries are of a known form: one that is damaged does not change the format."""
-    found = [is_known(entry) for entry in entries]
-    return 2 * sum(found) > len(found)
-
-
 def has_benchmarks(value: Any, names: Set[str], of_each: str) -> bool:
-    """Whether it is an object with these fields, and with a list of benchmarks, none or most of them with `of_each`."""
+    """Whether it is an object with these fields, and with a list of benchmarks, of which one has `of_each` if there are
+    any: damaged ones do not change the format."""
     benchmarks = value["benchmarks"] if has_keys(value, {"benchmarks", *names}) else None
-    return isinstance(benchmarks, list) and (not benchmarks or mostly(benchmarks, lambda one: has_keys(one, {of_each})))
+    return isinstance(benchmarks, list) and (not benchmarks or any(has_keys(one, {of_each}) for one in benchmarks))
 
 
 def json_objects(file: ForeignFile, values: Iterable[Any], word: str, first: int = 1) -> Iterator[Fields]:

@@ -1,4 +1,4 @@
-"""One bad value, missing row, printed line or emoji changes at most the result that it belongs to.
+"""One bad value, damaged or missing row, printed line or emoji changes at most the result that it belongs to.
 
 Every importer's recorded files are changed in one place at a time; all other results must stay as they are.
 """
@@ -31,6 +31,8 @@ PLACES = 6
 
 def outcome(importer, file):
     """The metrics and sizes of each result, and why the file was refused (None if it was not)."""
+    if not importer.recognises(file):
+        return Counter(), "unknown format"
     try:
         runs = list(importer.runs(file))
     except FormatError as error:
@@ -77,6 +79,7 @@ def changes(path):
                 continue  # the names of the other values
             changed = json.dumps(replaced(data, place, f"{value_at(data, place)}\N{GRINNING FACE}"))
             yield "emoji", f"{place}", changed
+        yield from damaged_rows(data)
         text = json.dumps(data, indent=1)
         lines = text.splitlines(keepends=True)
     else:
@@ -94,6 +97,18 @@ def changes(path):
     if data is None and len(lines) > 2:
         gone = random.Random(3).randrange(1, len(lines))
         yield "row", f"without line {gone + 1}", "".join(lines[:gone] + lines[gone + 1 :])
+
+
+def damaged_rows(data):
+    """The rows of a file, and before them as many that are none; a field that is no row."""
+    if isinstance(data, dict):
+        yield "noise", "note", json.dumps({**data, "note": "text"})
+    for place in places(data):
+        rows = value_at(data, place)
+        if len(place) < 2 and isinstance(rows, list) and rows and isinstance(rows[0], dict):
+            for bad in (None, "text"):
+                damaged = json.dumps(replaced(data, place, [*[bad] * len(rows), *rows]))
+                yield "noise", f"{len(rows)} * {bad} in {place}", damaged
 
 
 def value_at(data, path):
