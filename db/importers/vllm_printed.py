@@ -59,7 +59,7 @@ SECTION = re.compile(rf"(?<!-)-{{4,80}}.{{0,{MOST_LABEL}}}-{{4,80}}\s*$|[A-Z][\w
 """A title, or a label whose values stand below it."""
 LABELLED = re.compile(
     rf"([A-Z][\w /().%,:-]{{0,{MOST_LABEL}}}?):\s+"
-    r"(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)(?: \((?:Poisson|Gamma) \w+\))?\s*$"
+    r"(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)(%)?(?: \((?:Poisson|Gamma) \w+\))?\s*$"
 )
 STATISTIC = re.compile(
     r"(Mean|Median|Std|Min|Max|P[\d.]+) "
@@ -415,7 +415,7 @@ def _labelled(file: ForeignFile, part: Part) -> dict[str, Any]:
     for number, line in enumerate(part.lines[titles:], part.line + titles):
         found = LABELLED.search(line)
         if found is not None:
-            label, value = _bare(found[1]), parsed_number(found[2])
+            label, value = _bare(found[1]) + (" (%)" if found[3] else ""), parsed_number(found[2])
             if value == "not set":
                 continue
             statistic = STATISTIC.fullmatch(label)

@@ -77,6 +77,7 @@ def test_every_labelled_number_of_a_printed_block_is_a_metric_or_kept(tmp_path):
         "Drafts:                                  8000",
         "Per-position acceptance (%):",
         "  Position 0:                            85.00",
+        "Cache hit rate:                          51.2%",
         "==================================================",
     )
     (tmp_path / "a.log").write_text("\n".join(lines))
@@ -84,7 +85,7 @@ def test_every_labelled_number_of_a_printed_block_is_a_metric_or_kept(tmp_path):
     metrics = run.results[0].metrics
     assert (metrics["rtfx"], metrics["mean_client_queue_time_ms"]) == (12.3, 55.0)
     assert metrics["p99_e2el_including_client_queue_ms"] == 2600.0
-    assert run.origin.kept["printed"] == {"Drafts": 8000, "Position 0": 85.0}
+    assert run.origin.kept["printed"] == {"Drafts": 8000, "Position 0": 85.0, "Cache hit rate (%)": 51.2}
 
 
 def test_printed_loads_of_embeddings_are_no_generated_text(tmp_path):
