@@ -23,7 +23,7 @@ from benchmarking.core.sample_statistics import exact_share_interval
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
-from db.importers.support.reading import Fields, of_any_machine, storable, top_fields
+from db.importers.support.reading import OF_ONE_RUN, Fields, of_any_machine, storable, top_fields
 from db.importers.support.serving import server_host
 
 PAIR = re.compile(r"(?:^|,)(\w+)=([^,]+)")
@@ -37,6 +37,8 @@ CLIENT = re.compile(r"(?:local|openai|anthropic|vllm-server|sglang-server)-?(?:c
 FILE_DATE = re.compile(r"results_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)")
 NAMES = ("alias", "name", "sample_len", "samples", "sample_count")
 """Fields of a task that are no scores."""
+PLAIN = ("false", "none", "auto", "{}", "[]")
+"""Values of an argument that say nothing, unless its default is another one."""
 CHANGES = (
     *("quantization", "load_in_4bit", "load_in_8bit", "quantization_config", "autogptq", "gptqmodel", "gguf_file"),
     *("peft", "delta", "kv_cache_dtype", "adapter_weights", "delta_weights", "lora_local_path", "subfolder", "bits"),
@@ -44,15 +46,22 @@ CHANGES = (
 )
 """Arguments of a model that make another one of it than its name and dtype say."""
 CONDITIONS = {
-    **dict.fromkeys(("max_length", "max_model_len", "max_model_length", "context_length", "max_gen_toks")),
-    **dict.fromkeys(("system_prompt", "tokenizer", "tokenizer_path", "truncation_side")),
-    **dict.fromkeys(("mixed_precision_dtype", "softmax_dtype")),
-    **dict.fromkeys(("chat_template_args", "think_end_token", "prefix_token_id", "override_chat_template")),
-    "multichoice_continuations_start_space": None,
-    **dict.fromkeys(("truncation", "add_bos_token", "pairwise_tokenization", "use_chat_template"), "False"),
-    **dict.fromkeys(("add_special_tokens", "skip_special_tokens", "enable_thinking"), "True"),
+    **dict.fromkeys(("tokenizer_path", "think_end_token", "add_bos_token"), PLAIN),
+    **dict.fromkeys(("add_special_tokens", "skip_special_tokens", "enable_thinking", "interleave"), ("true",)),
 }
-"""Arguments of a model that its scores depend on, and what is their default."""
+"""Arguments of a model that its scores depend on and whose names say otherwise, or whose default is not one of `PLAIN`,
+and what is their default."""
+NO_CONDITION = re.compile(
+    r"pretrained|model|model_name|dtype|device|device_map\w*|backend|parallelize|\w*parallel(?:_size|ism|_calls_count)?|"
+    r"tp_plan|[tpde]p_size|(?:max_)?batch_size|max_(?:memory|cpu_memory)\w*|offload_\w+|low_cpu_mem_usage|swap_space|"
+    r"gpu_memory_utilization|mem_fraction_static|max_num_\w+|chunked_prefill_size|max_lora_rank|enforce_eager|compile|"
+    r"is_async|load_format|continuous_batching|\w*cache|enable_prefix_caching|attn_implementation|\w+_backend|"
+    r"use_fast_tokenizer|tokenizer_mode|tokenized_requests|skip_tokenizer_init|num_concurrent|concurrent_requests|"
+    r"\w*retr(?:y|ies)\w*|verify_certificate|header|\w*auth|org_to_bill|disable_log_\w+|generation_parameters"
+)
+"""Arguments of a model that are elsewhere in the run, or on which scores do not depend."""
+OF_SAMPLING = ("temperature", "top_p", "top_k", "min_p")
+"""What a task's own file may say of how its answers are drawn."""
 SEEDS = {"fewshot_seed": 1234, "num_fewshot_seeds": 1}
 """What the examples in the prompts are drawn with, and its default."""
 CONTEXT = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
@@ -107,9 +116,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     device = config.text("device") or given.get("device") or "unknown"
     conditions = _conditions(top, config, arguments)
     changes: dict[str, Scalar] = {
-        name: of_any_machine(given[name])
-        for name in CHANGES
-        if given.get(name, "none").lower() not in ("false", "none", "auto", "{}")
+        name: of_any_machine(given[name]) for name in CHANGES if given.get(name, "none").lower() not in PLAIN
     }
     metrics: dict[str, float | None] = {}
     results = top.section("results")
@@ -171,7 +178,8 @@ def _conditions(top: Fields, config: Fields, arguments: Json) -> dict[str, Scala
     generation = _pairs(config.any("generation_parameters") or stated)
     if generation.get("temperature") in ("0", "0.0"):  # lighteval writes its default
         del generation["temperature"]
-    decoding = _pairs(config.any("gen_kwargs")) or generation  # answers drawn with another seed are repetitions
+    # Answers drawn with another seed are repetitions.
+    decoding = _pairs(config.any("gen_kwargs")) or generation or _sampling(top)
     given = _pairs(arguments)
     found: dict[str, Any] = {
         "limit": config.any("limit") or config.any("max_samples"),
@@ -182,9 +190,9 @@ def _conditions(top: Fields, config: Fields, arguments: Json) -> dict[str, Scala
     }
     own_name = given.get("pretrained") or given.get("model")  # a server's tokenizer is often given by it
     of_model: dict[str, Scalar] = {
-        name: _short(of_any_machine(given[name]), given[name])
-        for name, default in CONDITIONS.items()
-        if name in given and given[name] not in (default or "False", own_name)
+        name: _short(of_any_machine(value), value)
+        for name, value in given.items()
+        if _is_condition(name) and value != own_name and value.lower() not in CONDITIONS.get(name, PLAIN)
     }
     counts = top.peek("n-samples")
     if not found["limit"] and isinstance(counts, dict):
@@ -198,7 +206,28 @@ def _conditions(top: Fields, config: Fields, arguments: Json) -> dict[str, Scala
     of_prompts = {
         name: one for name, one in others.items() if one is not None and str(one) not in ("", "None", "False")
     }
-    return of_prompts | of_model
+    return of_model | of_prompts
+
+
+def _is_condition(name: str) -> bool:
+    """Whether scores may depend on the argument of a model: they do on what is not known."""
+    is_known = name in CHANGES or NO_CONDITION.fullmatch(name) or OF_ONE_RUN.search(name)
+    return name in CONDITIONS or not is_known
+
+
+def _sampling(top: Fields) -> dict[str, Json]:
+    """How the tasks sample their answers, where their own files say it, and how many of each: by task."""
+    found: dict[str, Json] = {}
+    configs = top.peek("configs")
+    for task, config in configs.items() if isinstance(configs, dict) else ():
+        stated = config if isinstance(config, dict) else {}
+        drawn = stated.get("generation_kwargs")
+        drawn = drawn if isinstance(drawn, dict) and drawn.get("do_sample") is not False else {}
+        if drawn.get("temperature"):
+            found |= {f"{task}.{name}": storable(drawn[name]) for name in OF_SAMPLING if drawn.get(name) is not None}
+        if stated.get("repeats") not in (None, 1):
+            found[f"{task}.repeats"] = storable(stated["repeats"])
+    return found
 
 
 def _listed(values: Mapping[str, Json]) -> str:

@@ -486,6 +486,7 @@ def test_a_task_without_a_share_takes_no_other_and_a_missing_error_only_the_inte
         {"model_args": {"pretrained": "demo/model", "dtype": "bfloat16", "enable_thinking": False}},
         {"model_args": "pretrained=demo/model,dtype=bfloat16,add_special_tokens=False"},
         {"model_args": "pretrained=demo/model,dtype=bfloat16,tokenizer=other/tokenizer"},
+        {"model_args": "pretrained=demo/model,dtype=bfloat16,an_argument_of_tomorrow=1"},
         {"limit": 10},
     ],
 )
@@ -494,10 +495,27 @@ def test_scores_under_other_conditions_are_another_series_and_not_compared(tmp_p
     assert setup(other) != setup(plain)
     assert not other.quality.same_inputs("task_accuracy", plain.quality)
     defaults = {"gen_kwargs": None, "fewshot_seed": 1234, "limit": None}
-    parallel = "pretrained=demo/model,dtype=bfloat16,parallelize=True,enable_thinking=True,tokenizer=demo/model"
+    parallel = (
+        "pretrained=demo/model,dtype=bfloat16,parallelize=True,enable_thinking=True,tokenizer=demo/model,"
+        "tensor_parallel_size=2,max_batch_size=8,trust_remote_code=True,offload_folder=/tmp/a,truncation=false"
+    )
     assert setup(evaluation(tmp_path, **defaults, model_args=parallel)) == setup(plain)
     written = {"gen_kwargs": "do_sample=True,temperature=0.9,seed=7"} if "gen_kwargs" in changed else changed
     assert setup(evaluation(tmp_path, **written)) == setup(other)  # as older versions wrote it, drawn anew
+
+
+def test_answers_that_a_task_draws_by_its_own_file_are_other_conditions(tmp_path, monkeypatch):
+    def drawn(**task):
+        monkeypatch.setitem(EVALUATION, "configs", {"gsm8k": task})
+        return evaluation(tmp_path).cell.runtime_mode.get("decoding")
+
+    greedy = {"until": ["Q:"], "do_sample": False, "temperature": 0.0}
+    assert drawn(generation_kwargs=greedy, repeats=1) is None
+    sampled = {"until": ["Q:"], "do_sample": True, "temperature": 0.7, "top_p": 0.9}
+    assert drawn(generation_kwargs=sampled, repeats=1) == "gsm8k.temperature=0.7, gsm8k.top_p=0.9"
+    assert drawn(generation_kwargs=greedy, repeats=8) == "gsm8k.repeats=8"
+    for damaged in ("x", ["x"], {"temperature": ["x"]}):
+        drawn(generation_kwargs=damaged, repeats=damaged)
 
 
 def test_changes_of_the_model_are_compared_on_the_same_inputs(tmp_path):
