@@ -464,6 +464,17 @@ def test_every_setting_of_the_requests_belongs_to_the_traffic_and_none_to_the_se
     )
 
 
+def test_one_server_under_imported_loads_of_other_data_is_not_two_servers(empty_database, tmp_path, capsys):
+    path = shutil.copy2(empty_database, tmp_path / "data.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for data in ("sonnet", "custom"):
+            run = server("engine", {2.0: 0}, model_id="of-data")
+            warehouse.ingest(Alter.mode(run, loop="open", arrivals="poisson", dataset_name=data))
+    assert recommend.main(["of-data", "--request-rate", "2", *ASKED, "--json", "--db-path", str(path)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [len(one["servers"]) for one in document["traffic"]] == [1, 1]
+
+
 def test_a_server_with_several_quantizations_of_a_model_is_several(empty_database, tmp_path, capsys):
     path = shutil.copy2(empty_database, tmp_path / "files.duckdb")
     with Warehouse.open(path) as warehouse:
