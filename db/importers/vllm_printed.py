@@ -267,7 +267,10 @@ def _commands(lines: Sequence[str]) -> Mapping[str, list[str]]:
         elif not begun and not goes_on:
             continue
         found[who] = found[who] or [[]]
-        text = re.split(r"\s#", line.lstrip("# "))[0]
+        own = (
+            line[begun.start() :] if begun and not served else line
+        )  # without what starts the client, as in a container
+        text = re.split(r"\s#", own.lstrip("# "))[0]
         found[who][-1].append(f"{text}\n")
         goes_on = text.rstrip().endswith("\\")
     return {who: ["".join(lines_of) for lines_of in commands] for who, commands in found.items()}

@@ -144,7 +144,7 @@ PREFIXES = {
 NO_SETTING = re.compile(
     r"(?:served_)?model(?:_\w+)?|tokenizer(?:_\w+)?|backend|endpoint_type|label|tag|date|num_prompts|request_rate|"
     r"max_concurrency|[bB]urstiness.*|ramp_up_\w+|(?:\w+_)?(?:input|output)_len|(?:save|output|result|plot|timeline)_\w+|"
-    r"append_result|metadata|goodput|\w*percentile\w*|print_requests|profile_\w+|request_id_prefix|insecure|"
+    r"append_result|metadata|goodput|\w*percentile\w*|print_requests|profile_\w+|request_id_prefix|insecure|headers?|"
     r"subparser|bench_type|command|dtype|" + "|".join(PARALLELISM)
 )
 """Arguments of a client that are in the point or elsewhere in the run, or that change no number."""
