@@ -120,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
         check_metric(arguments.metric, *arms)
         check_folders(*arms)
         looks = looks_of(arguments)
-        check_commands(arms)
+        check_commands(arms, metric=arguments.metric)
         output = output_options(arguments, metric=arguments.metric, fail_on=arguments.fail_on)
         output = replace(output, markdown=arguments.markdown, junit=arguments.junit)
         return run_comparison(arms, looks, output, arguments.budget)
@@ -151,11 +151,11 @@ def check_metric(metric: str | None, *sides: Arm) -> None:
         choice(metric, tuple(JUDGED), "metric")
 
 
-def check_commands(arms: Sequence[Arm], name_in_errors: str | None = None) -> None:
+def check_commands(arms: Sequence[Arm], name_in_errors: str | None = None, *, metric: str | None = None) -> None:
     """Plan each side in this process, so that a mistake in the second costs no launch of the first, nor two sides that
-    have nothing in common. Raises UsageError with its message. Sides in other folders or interpreters, which may know
-    other flags, are not checked."""
-    planned: list[Sequence[Json]] = []
+    have nothing in common, nor a metric that neither has. Raises UsageError with its message. Sides in other folders or
+    interpreters, which may know other flags, are not checked."""
+    planned: list[Any] = []
     for one in arms:
         name = next((name for name, words in COMMANDS.items() if one.words[: len(words)] == words), None)
         if name is None or one.folder is not None:
@@ -181,6 +181,9 @@ def check_commands(arms: Sequence[Arm], name_in_errors: str | None = None) -> No
         if not cells or not all("points" in cell for cell in cells):  # a list was printed, or a help
             raise UsageError(f"{name_in_errors or one.name}: it writes {NOT_OURS}")
         planned.append(cells)
+    has_own = any(cell["cell"]["workload"]["source"] == "bench" for cells in planned for cell in cells)
+    if metric is not None and len(planned) == len(arms) and not has_own:
+        choice(metric, tuple(JUDGED), "metric")
     if len(planned) == len(LETTERS):
         _check_common_points(*planned)
 

@@ -120,7 +120,8 @@ def _run(argv: Sequence[str]) -> int:
     # Planned before GOOD is measured, in this folder, whose modules can be imported as those of each commit.
     paths = (str(Path.cwd()), here.environment.get(MODULE_PATH, os.environ.get(MODULE_PATH)))
     modules = {MODULE_PATH: os.pathsep.join(filter(None, paths))}
-    ab.check_commands([replace(here, environment={**here.environment, **modules})], "COMMAND")
+    here_as_there = replace(here, environment={**here.environment, **modules})
+    ab.check_commands([here_as_there], "COMMAND", metric=arguments.metric)
     with temporary_folder("benchhouse-bisect") as folder:
         (folder / "commits").mkdir()
         history = History(Path.cwd(), folder / "commits")

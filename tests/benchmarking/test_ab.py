@@ -338,12 +338,19 @@ def test_an_interrupted_turn_leaves_the_word_to_the_command_that_was_typed(monke
     assert "interrupted" not in capfd.readouterr().err
 
 
+def test_a_metric_that_no_side_measures_is_refused_before_measuring(monkeypatch, capsys):
+    monkeypatch.setattr(ab, "run_comparison", None)
+    sides = ["batch_benchmark --models tiny-bert --devices null"] * 2
+    assert ab.main([*sides, "--metric", "latncy_median_ms"]) == 2
+    assert "did you mean latency_median_ms" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("metrics", "code", "is_asked"), [((), 1, False), ((("hit_rate", 0.9),), 0, True)])
 def test_where_every_launch_failed_that_is_said_rather_than_that_no_result_has_the_metric(
     metrics, code, is_asked, monkeypatch
 ):
     asked, sides = [], ["batch_benchmark --benches benches"] * 2
-    monkeypatch.setattr(ab, "check_commands", lambda arms: None)
+    monkeypatch.setattr(ab, "check_commands", lambda arms, metric: None)
     looked_at(monkeypatch, [True], metrics, code, asked)
     assert ab.main([*sides, "--quiet", "--metric", "hit_rate", "--no-save"]) == code
     assert [("--metric" in flags) for flags in asked] == [is_asked] * 2

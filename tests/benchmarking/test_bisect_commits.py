@@ -71,7 +71,7 @@ class Played:
 def played(monkeypatch):
     made = Played()
     monkeypatch.setattr(ab, "measure_and_compare", made)
-    monkeypatch.setattr(ab, "check_commands", lambda arms, name: None)  # planning takes seconds
+    monkeypatch.setattr(ab, "check_commands", lambda arms, name, metric: None)  # planning takes seconds
     return made
 
 
@@ -156,7 +156,7 @@ def test_the_command_is_planned_with_the_modules_of_the_repository(repository, p
     first = commit(repository, "first", 1.0)
     commit(repository, "second", 1.001)
     planned = []
-    monkeypatch.setattr(ab, "check_commands", lambda arms, name: planned.extend(arms))
+    monkeypatch.setattr(ab, "check_commands", lambda arms, name, metric: planned.extend(arms))
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     assert bisect(first, "main") == 0
     assert planned[0].environment["PYTHONPATH"] == f"{repository.folder}{os.pathsep}/elsewhere"
