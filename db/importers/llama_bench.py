@@ -36,7 +36,17 @@ from benchmarking.core.records import (
     Result,
     Scalar,
 )
-from db.importers.support.building import UNNAMED, ForeignRun, Format, exported_axes, family_of, iso, precision_of
+from db.importers.support.building import (
+    CONVERTED,
+    UNNAMED,
+    ForeignRun,
+    Format,
+    exported_axes,
+    family_of,
+    iso,
+    model_of_gguf,
+    precision_of,
+)
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import SAME_RATE, as_exported, block, foreign_result, measured, median_of
 from db.importers.support.reading import (
@@ -206,10 +216,6 @@ LOADED = re.compile(
 """The model's file in the log of loading it or in the command, or the model in a report with tables of several."""
 OF_NONE = re.compile(r"[^\s`]{0,1000}[*?,$%]|[^\n`]{0,1000}?\s(?:-m|--model|-hfr?|--hf-repo)[ =]")
 """From the model's name in a command that names several of them, or a variable."""
-CONVERTED = re.compile(r"(?:(?:ggml-)?model|unsloth)(?:[-_.](?:[it]?q\d\w*|b?f\d\d|fp\d+))?", re.IGNORECASE)
-"""The default name of a converter's file (ggml-model-q4_0), which names no model: its folder does."""
-NO_NAMES = ("", ".", "..", "model", "models")
-"""Folders that name no model."""
 BATCHED_DEFINITIONS = {
     "latency": "t: the prompts of all sequences of the batch, then all their new tokens; one call, measured once",
     "time_to_first_token_ms": "t_pp: processing the prompts of all sequences",
@@ -234,8 +240,6 @@ QUOTE = re.compile(r"^[\s>#]+(?=\|)")
 """What stands before a table in a quoted mail or a comment."""
 OF_LOG = re.compile(r"^(?:\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)? |[\w.-]+ +\| )", re.MULTILINE)
 """What a runner (a time) or a container's log (its name) puts before each line."""
-SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
-"""Part number in the file name of a split model."""
 
 
 Test = tuple[Mapping[str, Any], Result, datetime | None]
@@ -286,7 +290,7 @@ def _setup(row: Fields) -> dict[str, Any]:
     if found is not None and not found[1].startswith("unknown"):
         precision = precision_of(found[1].lower())
         quantization = found[1] if precision == "other" else None
-    model_id = row.text("model_above") or _model_name(filename) or model_type
+    model_id = row.text("model_above") or model_of_gguf(filename) or model_type
     if (stated := row.text("precision")) in EXPORTED:  # in an export of ours, which names some models so
         precision, quantization = stated, quantization if stated == "other" else None
         if model_type and model_type.endswith(f" {stated}"):
@@ -722,7 +726,7 @@ def _model_above(text: str) -> str | None:
     model, of_commands = None, set[str | None]()
     for found in LOADED.finditer(text):
         if (kind := found.lastgroup or "") in ("log", "command", "first"):
-            model = _model_name(found[kind])
+            model = model_of_gguf(found[kind])
         else:
             model = found[kind]
         if kind in ("command", "repo", "first"):
@@ -730,13 +734,6 @@ def _model_above(text: str) -> str | None:
             if len(of_commands) > 1 or OF_NONE.match(text, found.start(kind)):
                 model = ""
     return model
-
-
-def _model_name(path: str | None) -> str | None:
-    """The name of the model in a file's path, without its part number; with the folder if it is a converter's name."""
-    folder, name = ["", *re.split(r"[/\\]", path or "")][-2:]
-    name = SPLIT.sub("", name.removesuffix(".gguf"))
-    return f"{folder}/{name}" if CONVERTED.fullmatch(name) and folder not in NO_NAMES else name or None
 
 
 LLAMA_BENCH = Format(

@@ -401,6 +401,21 @@ def with_model_of(run: Run, digest: str, earlier: str) -> Run:
     return replace(run, cell=replace(run.cell, workload=replace(workload, model_id=model_id)))
 
 
+CONVERTED = re.compile(r"(?:(?:ggml-)?model|unsloth)(?:[-_.](?:[it]?q\d\w*|b?f\d\d|fp\d+))?", re.IGNORECASE)
+"""The default name of a converter's file (ggml-model-q4_0), which names no model: its folder does."""
+NO_NAMES = ("", ".", "..", "model", "models")
+"""Folders that name no model."""
+SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
+"""Part number in the file name of a split model."""
+
+
+def model_of_gguf(path: str | None) -> str | None:
+    """The name of the model in a file's path, without its part number; with the folder if it is a converter's name."""
+    folder, name = ["", *re.split(r"[/\\]", path or "")][-2:]
+    name = SPLIT.sub("", name.removesuffix(".gguf"))
+    return f"{folder}/{name}" if CONVERTED.fullmatch(name) and folder not in NO_NAMES else name or None
+
+
 def is_unnamed(model_id: str) -> bool:
     """Whether the file did not name the model."""
     return model_id == UNNAMED or model_id.startswith(f"{UNNAMED}-")

@@ -90,9 +90,9 @@ TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 NOTHING = ("False", "", "{}", "[]", "None")
 """Values, as text, by which a field states no setting."""
 OF_ONE_RUN = re.compile(
-    r"(?<![^\W_])(?:(?:path|dir|folder|file|host|port|url|address|endpoint|log|trace)s?|directory|hostname|addr|password|"
-    r"secret|seed|uuid|verbose|verbosity|logging|progress|tqdm|timeout|revision|remote_code|(?<!lora_)rank)(?![^\W_])|"
-    r"(?:^|_)token$|(?:^|api_|access_)keys?$",
+    r"(?<![^\W_])(?:(?:path|dir|folder|file|host|port|url|address|endpoint|log)s?|show_trace|directory|hostname|addr|"
+    r"password|secret|seed|uuid|verbose|verbosity|logging|progress|tqdm|timeout|revision|remote_code|(?<!lora_)rank)"
+    r"(?![^\W_])|(?<![^\W_])traces?$|(?:^|_)token$|(?:^|api_|access_)keys?$",
     re.IGNORECASE,
 )
 """Names of fields that hold a place, a secret, or what a single run is given and puts out: no settings."""

@@ -145,6 +145,10 @@ REQUESTS = {
         ({"datasets": [{"type": "public", "dataset": "a"}]}, {"data.type": "public", "data.dataset": "a"}),
         ({"datasets": [{"type": "file", "path": "/tmp/a.jsonl"}]}, {"data.type": "file", "data.prompts_of": "a.jsonl"}),
         ({"datasets": [{"turns": {"mean": 5}}, {"random_seed": 7}]}, {"data.turns.mean": 5}),
+        (
+            {"datasets": [{"trace_session_sample_ratio": 0.5, "show_trace_timing": True, "export_http_trace": True}]},
+            {"data.trace_session_sample_ratio": 0.5},
+        ),
         ({"input": {"conversation": {"num": 50}}}, {}),
         ({"endpoint": {"connection_reuse_strategy": "pooled"}}, {}),
         ({"endpoint": {"extra": {"best_of": 4}, "api_key": "k", "timeout": 9.0}}, {"extra.best_of": 4}),

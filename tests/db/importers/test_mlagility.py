@@ -195,6 +195,20 @@ def test_the_tools_of_a_build_and_the_requested_length_tell_runs_apart(changed, 
     assert run.results[0].point.label == point
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "model_id"),
+    [
+        ("/home/ann/models/Qwen3-0.6B-Q4_0.gguf", "Qwen3-0.6B-Q4_0"),
+        ('"C:\\\\models\\\\phi-00001-of-00002.gguf"', "phi"),
+        ("~/gemma-3/ggml-model-q4_0.gguf", "gemma-3/ggml-model-q4_0"),
+        ("unsloth/Qwen3-0.6B-GGUF:Q4_0", "unsloth/Qwen3-0.6B-GGUF:Q4_0"),
+    ],
+)
+def test_a_file_of_lemonade_is_the_model_in_it(changed, checkpoint, model_id):
+    (run,) = changed("lemonade_stats.yaml", "checkpoint: demo/tiny-llm\n", f"checkpoint: {checkpoint}\n")
+    assert run.cell.workload.model_id == model_id
+
+
 def test_a_speed_of_0_of_lemonade_was_not_measured(changed):
     (run,) = changed("lemonade_stats.yaml", "- 40.0\n", "- 0\n")
     first, second = run.results
