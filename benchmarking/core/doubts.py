@@ -47,7 +47,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "precision, runtime or driver",
         "foreign_process": "another process was using the device; stop that process or choose another device, and "
         "measure again",
-        "compiled_in_window": "graphs or kernels were compiled during the timed calls; raise --warmup-iterations",
+        "compiled_in_window": "graphs or kernels were compiled during the timed calls; raise "
+        "--warmup-iterations (a profile has no such flag: repeat it)",
         "major_faults": "the process kept reading memory pages from disk during the timed calls; free memory so that "
         "the weights stay in it, and measure again",
         "peak_below_weights": "the peak device memory is smaller than the weights, so part of the model was not on "
@@ -108,8 +109,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "slow_calls": "a few extremely slow calls take more than 5% of the time, so the throughput is lower than the "
         "median latency suggests; see throughput_at_median for the throughput without them, and look for what stops "
         "the process periodically",
-        "drift": "calls became faster or slower during the measurement; raise --warmup-iterations, or let the device "
-        "cool down first",
+        "drift": "calls became faster or slower during the measurement; raise --warmup-iterations (a profile has no "
+        "such flag: repeat it), or let the device cool down first",
         "coarse_clock": "the clock's resolution is coarser than 1% of the call, so the median is off by up to half a "
         "step; measure a larger batch, or enable a finer clock in the browser or system",
         "swapped_in": "the machine was swapping memory in during the timed calls; free memory or use a smaller batch "
@@ -149,7 +150,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "more --iterations",
         "few_samples": "fewer than 20 calls were timed, so the interval is wide and there is no 90th percentile; set "
         "--iterations, or --num-runs of a profile, to at least 20",
-        "not_steady": "the warm-up reached its limit before call times were stable; raise --warmup-iterations",
+        "not_steady": "the warm-up reached its limit before call times were stable; raise --warmup-iterations (a "
+        "profile has no such flag: repeat it)",
         "not_compared": "the output was not compared with the eager float32 reference; see the reason in the "
         "evidence, and check the output in another way",
         "compared_at_smaller_shape": "the output was compared with the eager float32 reference at a smaller shape of "

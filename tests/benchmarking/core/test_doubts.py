@@ -63,6 +63,8 @@ def test_the_advice_to_use_fewer_threads_is_for_runs_with_several():
 
 def test_the_advice_to_time_more_calls_names_the_flag_of_a_profile_too():
     assert "--iterations, or --num-runs of a profile" in KINDS["few_samples"].advice
+    for kind in KINDS.values():
+        assert "--warmup-iterations" not in kind.advice or "a profile has no such flag" in kind.advice, kind.name
 
 
 def test_every_doubt_of_an_importer_explains_itself():
