@@ -25,7 +25,15 @@ from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files
 from benchmarking.workloads.support.families import positions
-from benchmarking.workloads.support.graph_contents import ACTIVATIONS, INT8, check_entities, check_same_folder, contents
+from benchmarking.workloads.support.graph_contents import (
+    ACTIVATIONS,
+    DEFAULT_BITS,
+    INT8,
+    PACKED,
+    check_entities,
+    check_same_folder,
+    contents,
+)
 
 MODULE = "benchmarking.workloads.support.engine_folder"
 TIME_LIMIT_S = 300.0
@@ -54,14 +62,6 @@ ONNX_TYPES: Mapping[str, str] = {
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int4")
 COMPUTED_TABLES = frozenset({"cos_cache", "sin_cache"})
 """Rotation tables that onnxruntime-genai's builder computes; they are not weights."""
-PACKED: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
-    "MatMulNBits": ((1,), (2, 3), "bits"),
-    "GatherBlockQuantized": ((0,), (2, 3), "bits"),
-    "QMoE": ((2, 5, 8), (3, 6, 9), "expert_weight_bits"),
-}
-"""For each operator with packed weights: the inputs with weights, the inputs with scales and zero points, and the
-attribute with the bits."""
-DEFAULT_BITS = 4
 PROVIDERS = frozenset({"cuda", "dml"})
 """Execution providers of onnxruntime-genai's graphs for GPUs, in its words."""
 PROVIDER_OPTIONS = "provider_options"

@@ -47,6 +47,32 @@ ACTIVATIONS, INT8, FLOAT = "activations", "int8", "float"
 """Key of the description of an ONNX file with products of quantized weights (MatMulNBits): the type to which the CPU's
 kernels quantize the activations, or that they leave them in floating point. As `accuracy_level` of these nodes says."""
 ACCURACY_OF_INT8 = 4
+PARAMETERS = "parameters"
+"""Key of the number of a file's parameters. It is no part of the model's identity, in which `parameter_count` is the
+number of all stored values, as in the first versions."""
+PACKED: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
+    "MatMulNBits": ((1,), (2, 3), "bits"),
+    "GatherBlockQuantized": ((0,), (2, 3), "bits"),
+    "QMoE": ((2, 5, 8), (3, 6, 9), "expert_weight_bits"),
+}
+"""For each operator with packed weights: the inputs with weights, the inputs with scales and zero points, and the
+attribute with the bits."""
+DEFAULT_BITS = 4
+SCALES: Mapping[str, tuple[int, ...]] = {
+    **{operator: others for operator, (_, others, _) in PACKED.items()},
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), (1, 2)),
+    **dict.fromkeys(("MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"), (2, 3)),
+    **dict.fromkeys(("QLinearMatMul", "QLinearConv"), (1, 2, 4, 5, 6, 7)),
+    "MatMulIntegerToFloat": (2, 3, 4, 5),
+    "QGemm": (1, 2, 4, 5, 7, 8),
+    "QAttention": (3, 4, 6, 7),
+    "DynamicQuantizeLSTM": (8, 9, 10, 11),
+}
+"""The inputs of ONNX operators that are scales and zero points."""
+INTEGER_BIASES: Mapping[str, int] = {"DequantizeLinear": 0, "QLinearConv": 8, "QGemm": 6}
+"""The input of ONNX operators that may be a bias in integers."""
+INDICES = frozenset({"i16", "i32", "i64", "u16", "u32", "u64", "boolean", "string"})
+"""OpenVINO's types of constants that are indices, shapes and axes."""
 
 
 def main() -> int:
@@ -215,11 +241,45 @@ def _read_onnx(path: Path) -> dict[str, Any]:
         ],
         "outputs": [_tensor(value) for value in model.graph.output],
         "parameter_count": sum(prod(tensor.dims) for tensor in model.graph.initializer),
+        PARAMETERS: _parameters(model.graph, nodes),
         WEIGHTS: dict(stored_weights([path]).values_by_dtype),
         **({ACTIVATIONS: INT8 if ACCURACY_OF_INT8 in levels else FLOAT} if levels else {}),
         **origin_of({entry.key: entry.value for entry in model.metadata_props}.get(ORIGIN)),
         "files": list(files),
     }
+
+
+def _parameters(graph: Any, nodes: Sequence[Any]) -> int:
+    """Number of values in the weights of an ONNX graph: initializers and larger constants, without scales, zero points,
+    indices, shapes, and single numbers."""
+    stored = [(tensor.name, tensor) for tensor in graph.initializer if tensor.dims]
+    packed, products = dict[str, int](), dict[str, int]()  # bits of a value, where a byte holds several; all values
+    biases, scales = set[str](), set[str]()
+    sums = {node.output[0] for node in nodes if node.op_type in ("MatMulInteger", "ConvInteger")}
+    sums |= {node.output[0] for node in nodes if node.op_type == "Cast" and node.input[0] in sums}
+    for node in reversed(nodes):  # each after those that use its outputs
+        given = dict(enumerate(node.input))
+        numbers = {attribute.name: attribute.i for attribute in node.attribute}
+        scales |= {given[index] for index in SCALES.get(node.op_type, ()) if index in given}
+        if node.op_type == "Mul" and (sums & set(node.input) or node.output[0] in scales):
+            scales |= set(node.input) - sums
+        biases.add(given.get(INTEGER_BIASES.get(node.op_type, -1), ""))
+        weights, _, bits = PACKED.get(node.op_type, ((), (), ""))
+        packed |= {given[index]: max(numbers.get(bits, DEFAULT_BITS), 1) for index in weights if index in given}
+        if node.op_type == "MatMulNBits" and 1 in given:  # its last block may be filled up
+            products[given[1]] = numbers.get("K", 0) * numbers.get("N", 0)
+        for attribute in node.attribute:
+            stored += [(tensor.name, tensor) for tensor in attribute.g.initializer if tensor.dims]
+            if node.op_type == "Constant" and prod(attribute.t.dims) > 1:
+                stored.append((node.output[0], attribute.t))
+    count = 0
+    for name, tensor in stored:
+        kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+        is_quantized = kind.endswith(("INT8", "INT4", "INT2")) and len(tensor.dims) > 1
+        if name not in scales and (is_quantized or "FLOAT" in kind or kind == "DOUBLE" or name in biases):
+            values = prod(tensor.dims) * 8 // packed.get(name, 8) if kind.endswith("INT8") else prod(tensor.dims)
+            count += products.get(name) or values
+    return count
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
@@ -272,18 +332,42 @@ def _read_openvino(path: Path) -> dict[str, Any]:
     except RuntimeError as error:  # OpenVINO raises it for every failure
         raise BenchhouseError(f"OpenVINO cannot read {path.name}: {last_line(error)}") from error
     constants = [operator for operator in model.get_ops() if operator.get_type_name() == "Constant"]
+    sizes = [prod(int(size) for size in constant.shape) for constant in constants]
     place, counts = ["framework", ORIGIN], dict[str, int]()
-    for constant in constants:
+    for constant, size in zip(constants, sizes, strict=True):
         if (name := WEIGHT_NAMES.get(constant.get_element_type().get_type_name())) is not None:
-            counts[name] = counts.get(name, 0) + prod(int(size) for size in constant.shape)
+            counts[name] = counts.get(name, 0) + size
     return {
         "inputs": [_port(port, index) for index, port in enumerate(model.inputs)],
         "outputs": [_port(port, index) for index, port in enumerate(model.outputs)],
         "parameter_count": sum(prod(int(size) for size in constant.shape) for constant in constants),
+        PARAMETERS: sum(
+            prod(int(size) for size in constant.shape) for constant in constants if _is_parameter(constant)
+        ),
         WEIGHTS: counts,
         **origin_of(model.get_rt_info(place).value if model.has_rt_info(place) else None),
         "files": [path.name, weights],
     }
+
+
+def _is_parameter(constant: Any) -> bool:
+    """Whether an OpenVINO constant holds weights: not indices or shapes, a single number, or scales and zero points."""
+    if constant.get_element_type().get_type_name() in INDICES or prod(map(int, constant.shape)) <= 1:
+        return False
+    users = list(constant.output(0).get_target_inputs())
+    for user in users:
+        node = user.get_node()
+        if node.get_type_name() == "Convert":
+            users += node.output(0).get_target_inputs()
+        elif node.get_type_name() == "FakeQuantize" and user.get_index() > 0:
+            return False
+        elif node.get_type_name() in ("Subtract", "Multiply") and user.get_index() == 1:
+            scaled = node.input_value(0).get_node()
+            while scaled.get_type_name() in ("Convert", "Subtract"):
+                scaled = scaled.input_value(0).get_node()
+            if scaled.get_type_name() == "Constant":
+                return False
+    return True
 
 
 def _port(port: Any, index: int) -> dict[str, Json]:

@@ -37,6 +37,7 @@ from benchmarking.graphs.bundle import weights_of
 from benchmarking.workloads.support.graph_contents import (
     ARRAYS,
     MODULE,
+    PARAMETERS,
     PRECISION,
     SUFFIXES,
     TIME_LIMIT_S,
@@ -379,8 +380,8 @@ def graph_file_workload(
         config: dict[str, Json] = run_module_json(MODULE, input_text=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
     except ChildError as error:
         raise UsageError(f"MODEL {model_id}: {error}") from error
+    count = config.pop(PARAMETERS)
     config = with_choices(config, choices, model_id)
-    count = config.get("parameter_count")
     return Workload(
         model_id=redacted_folder(model_id),
         family=None,

@@ -63,8 +63,8 @@ def test_a_file_is_described_by_its_graph(tmp_path):
     assert (found["parameter_count"], found["files"]) == (50 * 8 + 8 * 4, ["model.onnx", "weights.bin"])
 
 
-def test_the_parameters_of_a_graph_whose_weights_are_operators_are_unknown(tmp_path):
-    path = write_model(tmp_path)
+def moved_to_constants(path):
+    """All weights in nodes, as some exporters write them."""
     model = onnx.load(str(path))
     constants = [onnx.helper.make_node("Constant", [], [one.name], value=one) for one in model.graph.initializer]
     del model.graph.initializer[:]
@@ -72,7 +72,60 @@ def test_the_parameters_of_a_graph_whose_weights_are_operators_are_unknown(tmp_p
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     onnx.save(model, str(path))
-    assert graph_file_workload(str(path), path, task=None, seed=0).parameter_count is None
+
+
+def quantized_to_int8(path):
+    from onnxruntime.quantization import quantize_dynamic
+
+    quantize_dynamic(str(path), str(path), per_channel=True)
+
+
+def packed_to_int4(path):
+    """Blocks of 16 for a width of 8, filled up."""
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    quantizer = MatMulNBitsQuantizer(onnx.load(str(path)), block_size=16, is_symmetric=False)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(path))
+
+
+def shaped_by_integers(path):
+    """The product, reshaped to a shape in an initializer."""
+    from onnx import helper, numpy_helper
+
+    model = onnx.load(str(path))
+    model.graph.node[-1].output[0] = "rows_of_product"
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 4]), "shape"))
+    model.graph.node.append(helper.make_node("Reshape", ["rows_of_product", "shape"], ["product"]))
+    onnx.save(model, str(path))
+
+
+@pytest.mark.parametrize("change", [moved_to_constants, quantized_to_int8, packed_to_int4, shaped_by_integers])
+def test_the_parameters_of_a_graph_are_those_of_the_model_however_it_stores_them(tmp_path, change):
+    path = write_model(tmp_path)
+    change(path)
+    workload = graph_file_workload(str(path), path, task=None, seed=0)
+    assert workload.parameter_count == 50 * 8 + 8 * 4
+    assert "parameters" not in workload.config  # which is the model's identity
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_scales_and_zero_points_of_an_openvino_file_are_no_parameters(tmp_path, kind):
+    """As compression writes them: (weights - zero points) * scales, in blocks of 16 and reshaped at int4."""
+    ov = pytest.importorskip("openvino")
+    from openvino import opset13 as op
+
+    shape = [32, 64] if kind == "int8" else [32, 4, 16]
+    rows = [*shape[:-1], 1]
+    ints = ov.Type.u8 if kind == "int8" else ov.Type.u4
+    weights, zeros = (op.convert(op.constant(np.ones(of), dtype=ints), "f16") for of in (shape, rows))
+    scaled = op.multiply(op.subtract(weights, zeros), op.constant(np.ones(rows), dtype=ov.Type.f16))
+    matrix = op.convert(op.reshape(scaled, op.constant([32, 64]), special_zero=False), "f32")
+    given = op.parameter([-1, 64], dtype=np.float32, name="x")
+    product = op.add(op.matmul(given, matrix, False, True), op.constant(np.ones((1, 32), dtype=np.float32)))
+    path = tmp_path / "model.xml"
+    ov.save_model(ov.Model([product], [given]), str(path), compress_to_fp16=False)
+    assert graph_file_workload(str(path), path, task=None, seed=0).parameter_count == 32 * 64 + 32
 
 
 @pytest.mark.parametrize(
