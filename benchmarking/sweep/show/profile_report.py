@@ -42,6 +42,8 @@ from benchmarking.sweep.run.profile_launch import COPY_RATE
 MAX_LAYERS, MAX_OPERATORS = 12, 10
 MIN_SHARE = 0.15
 """Minimum share of a call for a part to be worth a remedy."""
+MAX_SLOWED = 0.1
+"""Share of a call by which operators under the profiler may exceed it: two medians of equal calls differ by less."""
 MIN_ATTENTION_SHARE = 0.05
 MIN_MATCHED_SHARE = 0.9
 """Share of operator time matched with modules below which the report says so."""
@@ -290,11 +292,12 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
         usual = median(layers.values())
         factor = f", {layers[slowest] / usual:.1f} times the median layer" if usual else ""
         yield visible(f"The slowest layer is {slowest}: {number(layers[slowest], 3)} ms{factor}.")
-    if (outside := _outside_ms(profile)) is not None:
-        yield f"Outside all operators (Python and the framework): {outside / breakdown.host_ms:.0%}."
-    if (idle := breakdown.metrics.get("device_idle_ms")) is not None:
-        launches = breakdown.metrics["kernel_launches"]
-        yield f"The accelerator waits for {idle / breakdown.host_ms:.0%} of a call, in {launches:.0f} launches."
+    if (outside := _outside_share(profile)) is not None:
+        yield f"Outside all operators (Python and the framework): {outside:.0%}."
+    elif "outside_operators_ms" in breakdown.metrics:
+        yield "How much of a call is outside all operators is unknown: the profiler slows the operators themselves."
+    if (idle := _idle_share(profile)) is not None:
+        yield f"The accelerator waits for {idle:.0%} of a call, in {breakdown.metrics['kernel_launches']:.0f} launches."
     if (peak := breakdown.metrics.get("peak_bytes")) is not None:
         yield f"A call allocates at most {number(peak / BYTES_PER_MB, 2)} MB at a time{_at_peak(breakdown.modules)}."
     longest, usual_ms = max(profile.call.profiled_ms), median(profile.call.profiled_ms)
@@ -317,11 +320,21 @@ def _at_peak(modules: Sequence[ModuleTime]) -> str:
     return visible(f", {number((most.peak_bytes or 0) / BYTES_PER_MB, 2)} MB of it in {most.module}")
 
 
-def _outside_ms(profile: Profile) -> float | None:
-    """Time outside operators, less the profiler's overhead; None if the profiler does not report it."""
-    breakdown, call = profile.call.breakdown, profile.call
-    outside = breakdown.metrics.get("outside_operators_ms")
-    return None if outside is None else max(0.0, outside - max(0.0, median(call.profiled_ms) - median(call.latency_ms)))
+def _outside_share(profile: Profile) -> float | None:
+    """Share of a call without the profiler that its operators leave, whose own times include little of the profiler's
+    overhead; None if they include so much that they exceed the call, or if they are not reported."""
+    breakdown, call_ms = profile.call.breakdown, median(profile.call.latency_ms)
+    outside_ms = breakdown.metrics.get("outside_operators_ms")
+    if outside_ms is None or not call_ms:
+        return None
+    share = 1 - (breakdown.host_ms - outside_ms) / call_ms
+    return max(0.0, share) if share > -MAX_SLOWED else None
+
+
+def _idle_share(profile: Profile) -> float | None:
+    """Share of a call without the profiler in which no kernel runs; None without kernel times."""
+    busy_ms, call_ms = profile.call.breakdown.metrics.get("device_busy_ms"), median(profile.call.latency_ms)
+    return None if busy_ms is None or not call_ms else max(0.0, 1 - busy_ms / call_ms)
 
 
 def _outlier(profile: Profile) -> Iterator[Advice]:
@@ -369,13 +382,12 @@ def _typical_ms(module: ModuleTime) -> float:
 
 
 def _batch(profile: Profile) -> Iterator[Advice]:
-    outside, host_ms = _outside_ms(profile), profile.call.breakdown.host_ms
-    idle = profile.call.breakdown.metrics.get("device_idle_ms")
-    if idle is not None and idle >= MIN_SHARE * host_ms:
-        text = f"a larger batch: the accelerator waits for the host for {idle / host_ms:.0%} of a call"
+    outside, idle = _outside_share(profile), _idle_share(profile)
+    if idle is not None and idle >= MIN_SHARE:
+        text = f"a larger batch: the accelerator waits for the host for {idle:.0%} of a call"
         yield Advice(what="batch", text=text)
-    elif outside is not None and idle is None and outside >= MIN_SHARE * host_ms:
-        text = f"a larger batch: {outside / host_ms:.0%} of a call is outside operators and hardly grows with the batch"
+    elif outside is not None and idle is None and outside >= MIN_SHARE:
+        text = f"a larger batch: {outside:.0%} of a call is outside operators and hardly grows with the batch"
         yield Advice(what="batch", text=text)
 
 
@@ -393,7 +405,7 @@ def _compile(profile: Profile) -> Iterator[Advice]:
     if profile.run.cell.runtime != default_runtime():
         return
     small = sum(operator.work_ms for operator in breakdown.operators if operator.bound == MEMORY and not operator.flops)
-    outside, total = _outside_ms(profile) or 0.0, _total_ms(profile)
+    outside, total = _outside_share(profile) or 0.0, _total_ms(profile)
     calls = breakdown.metrics.get("operator_calls", 0.0)
     if small >= MIN_SHARE * total:
         text = (
@@ -401,8 +413,8 @@ def _compile(profile: Profile) -> Iterator[Advice]:
             "and a compiler can fuse them"
         )
         yield Advice(what="compile", text=text, changes={"runtime": compiling_runtime()})
-    elif outside >= MIN_SHARE * breakdown.host_ms:
-        text = f"--runtime compiled: {calls:.0f} operator calls, with {outside / breakdown.host_ms:.0%} between them"
+    elif outside >= MIN_SHARE:
+        text = f"--runtime compiled: {calls:.0f} operator calls, with {outside:.0%} of a call between them"
         yield Advice(what="compile", text=text, changes={"runtime": compiling_runtime()})
 
 

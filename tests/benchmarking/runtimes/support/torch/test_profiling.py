@@ -301,6 +301,30 @@ def test_advice_states_its_evidence(profiles):
     assert "nothing stands out" in profile_text(bare)
 
 
+def with_times(profile, **metrics):
+    """The profile with calls of 10 ms that take 20 with the profiler, of which its own call lasts 18."""
+    breakdown = replace(profile.call.breakdown, host_ms=18.0, metrics={"operator_calls": 9.0, **metrics})
+    call = replace(profile.call, latency_ms=(10.0,), profiled_ms=(20.0,), tokenize_ms=(), breakdown=breakdown)
+    return replace(profile, call=call)
+
+
+@pytest.mark.parametrize(("outside_ms", "share"), [(12.0, "40%"), (8.5, "5%"), (7.5, "0%"), (6.0, None), (0.0, None)])
+def test_shares_outside_operators_are_of_a_call_without_the_profiler(profiles, outside_ms, share):
+    """Operators of 18 - 12 = 6 ms leave 4 of 10; those of 18 - 6 = 12 ms are slowed by the profiler, so that what they
+    leave is unknown."""
+    profile = with_times(profiles[0], outside_operators_ms=outside_ms)
+    text, tips = profile_text(profile), [one.text for one in advice(profile) if one.what in ("batch", "compile")]
+    printed = f"Outside all operators (Python and the framework): {share}."
+    assert (printed if share else "outside all operators is unknown: the profiler slows the operators") in text
+    assert any(f"a larger batch: {share} of a call is outside operators" in one for one in tips) == (share == "40%")
+
+
+def test_the_accelerators_idle_share_is_of_a_call_without_the_profiler(profiles):
+    profile = with_times(profiles[0], device_busy_ms=9.5, device_idle_ms=8.5, kernel_launches=4.0)
+    assert "The accelerator waits for 5% of a call, in 4 launches." in profile_text(profile)
+    assert "batch" not in [one.what for one in advice(profile)]
+
+
 def test_a_part_that_is_slower_than_its_siblings_is_the_first_thing_to_try(profiles):
     fast, slow, _ = profiles
     assert "outlier" not in [one.what for one in advice(fast)]
