@@ -286,11 +286,17 @@ def read_back(model: Any, stored: Quantization) -> dict[str, Json]:
 
 
 def parameter_count(model: Any) -> int:
-    """Number of values in the parameters, those of quantized modules however they are packed."""
-    packed = {id(parameter): module for module in _linear(model) for parameter in module.parameters(recurse=False)}
-    modules = {id(module): module for module in packed.values()}
-    others: int = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in packed)
-    return others + sum(map(_value_count, modules.values()))
+    """Number of values in the parameters, those of quantized modules however they are packed, shared ones once."""
+    linear = _linear(model)
+    own = {id(parameter) for module in linear for parameter in module.parameters(recurse=False)}
+    others: int = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in own)
+    # Some quantizers hold both as buffers. The list keeps what they make on access, so that no id is used twice.
+    held = [(one.qweight if hasattr(one, "qweight") else one.weight, one) for one in linear]
+    matrices = {id(matrix): _value_count(module) for matrix, module in held}
+    biases: dict[int, int] = {
+        id(one.bias): one.bias.numel() for one in linear if hasattr(getattr(one, "bias", None), "numel")
+    }
+    return others + sum(matrices.values()) + sum(biases.values())
 
 
 def _linear(model: Any) -> list[Any]:
@@ -362,4 +368,4 @@ def _value_count(module: Any) -> int:
     rows, columns = getattr(module, "out_features", None), getattr(module, "in_features", None)
     if isinstance(rows, int) and isinstance(columns, int):
         return rows * columns
-    return sum(parameter.numel() for parameter in module.parameters(recurse=False))
+    return sum(parameter.numel() for name, parameter in module.named_parameters(recurse=False) if name != "bias")

@@ -296,6 +296,34 @@ def test_a_checkpoint_is_loaded_as_it_is_and_its_modules_are_read_back(
     assert f"holds weights of {setting}: use --precision {precision}" in str(why_other)
 
 
+def test_biases_count_and_shared_matrices_count_once_however_a_module_holds_them() -> None:
+    import torch
+    from torch import nn
+
+    class PackedLinear(nn.Module):
+        """Eight 4-bit values an integer, all in buffers, as GPTQ's."""
+
+        in_features, out_features = 8, 16
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("qweight", torch.zeros(1, 16, dtype=torch.int32))
+            self.register_buffer("scales", torch.ones(1, 16))
+            self.register_buffer("bias", torch.zeros(16))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(10, 8), nn.Linear(8, 10, bias=False)
+            self.first, self.second, self.packed = nn.Linear(8, 16), nn.Linear(8, 16), PackedLinear()
+            self.second.weight, self.head.weight = self.first.weight, self.table.weight
+
+        def get_output_embeddings(self) -> nn.Linear:
+            return self.head
+
+    assert quantized_weights.parameter_count(Model()) == 10 * 8 + (8 * 16 + 2 * 16) + (8 * 16 + 16)
+
+
 def _no_stage() -> Any:
     from contextlib import nullcontext
 
