@@ -39,6 +39,7 @@ from db.commands.arguments import (
 from db.values import unique_prefixes
 
 if TYPE_CHECKING:
+    from benchmarking.core.records import Run
     from db.analysis.annotations import Annotation
 
 NAME = "benchhouse annotate"
@@ -119,7 +120,8 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 
 def _label(arguments: argparse.Namespace) -> int:
-    """Store the runs again with the given labels, in place of the old ones, whose values are kept in their origin."""
+    """Store the runs that have other labels again with the given ones, in place of the old ones, whose values are kept
+    in their origin."""
     from db.importers.support.importing import GivenValues, run_without_secrets
     from db.ingestion import FileRuns
     from db.run_records import stored_runs
@@ -134,34 +136,39 @@ def _label(arguments: argparse.Namespace) -> int:
     if given == GivenValues():
         raise UsageError("no label: give --model-id, --runtime, --precision, --device or --hardware")
     selection = selection_in(arguments, arguments.selection)
-    labelled: dict[str, None] = {}
+    labelled, unchanged = dict[str, None](), dict[str, None]()
 
     def relabelled() -> tuple[list[str], list[FileRuns]]:
         found = warehouse.query(LABELLED.format(condition=selection.condition), selection.values).dicts()
         if measured := [row["run_id"] for row in found if row["origin_format"] is None]:
             raise UsageError(f"run {measured[0]} was measured, not imported: its labels are what was measured")
-        stored = list(stored_runs(warehouse, [row["run_id"] for row in found]))
-        if compacted := [one.run.run_id for one in stored if one.compacted]:
-            raise UsageError(f"run {compacted[0]} has compacted samples: import its file again with --replace")
-        origin = {row["run_id"]: row for row in found}
-        files = [
-            FileRuns(
-                runs=[run_without_secrets(given.applied_to(one.run))],
-                source=origin[one.run.run_id]["source"],
-                source_sha256=origin[one.run.run_id]["source_sha256"],
-            )
-            for one in stored
-        ]
-        labelled.update(dict.fromkeys(run.run_id for file in files for run in file.runs))
-        return list(origin), files
+        origin, files, changed = {row["run_id"]: row for row in found}, list[FileRuns](), list[str]()
+        for stored in stored_runs(warehouse, list(origin)):
+            old, new = stored.run, run_without_secrets(given.applied_to(stored.run))
+            if _labels(new) == _labels(old):
+                unchanged[old.run_id] = None
+                continue
+            if stored.compacted:
+                raise UsageError(f"run {old.run_id} has compacted samples: import its file again with --replace")
+            of_file = {name: origin[old.run_id][name] for name in ("source", "source_sha256")}
+            files.append(FileRuns(runs=[new], **of_file))
+            changed.append(old.run_id)
+            labelled[new.run_id] = None
+        return changed, files
 
     with open_to_write(arguments) as warehouse:
         note_lost_alerts(NAME, warehouse.replace_runs(relabelled).lost_alerts)
     if arguments.json:
-        print_json({"labelled": list(labelled)})
+        print_json({"labelled": list(labelled), "unchanged": list(unchanged)})
     else:
-        print(f"{counted(len(labelled), 'run')} labelled")
+        rest = f"; {counted(len(unchanged), 'run')} already so" if unchanged else ""
+        print(f"{counted(len(labelled), 'run')} labelled{rest}")
     return EXIT_OK
+
+
+def _labels(run: Run) -> tuple[object, ...]:
+    """What `GivenValues.applied_to` changes in a run, without the ids that it makes anew."""
+    return run.cell, run.hardware, run.origin, [result.doubts for result in run.results]
 
 
 LABELLED = """

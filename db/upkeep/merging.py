@@ -3,7 +3,8 @@ rebuilds a warehouse from its run files.
 
 A run is added with all of its results and raw samples, or not at all. Hardware and series are equal if their ids,
 which are hashes, are equal. Merging is commutative, associative and idempotent in content; where and when a run was
-stored (`source`, `ingested_at`), and a quality that both measured, are kept from the warehouse that had them first.
+stored (`source`, `ingested_at`), a quality that both measured, and the state of a change point, which the next search
+computes from all runs, are kept from the warehouse that had them first.
 
 A rebuilt warehouse also has the readable rows that only the old file has. The old file is kept under another name; the
 new one replaces it in one step.
@@ -261,16 +262,30 @@ SELECT DISTINCT hardware_id FROM benchmark_runs JOIN new_runs USING (run_id) WHE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRule:
-    """Rule for which of two versions of a row to keep."""
+    """How two versions of a row, `mine` and `theirs`, become one. Each part is commutative and associative."""
 
     time: str
-    """The deciding column."""
+    """The column that decides whose version is kept of all columns that are not named here."""
     newer: bool
     """Whether to keep the newer version, or the older one."""
     ignored: tuple[str, ...] = ()
     """Columns computed from other tables."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Column -> SQL of its value, where both versions may know something."""
 
 
+STORED_REFERENCE = "least(mine.{column}, (SELECT {key} FROM {table} WHERE {key} = theirs.{column}))"
+"""A reference that one version has; of two, the same one whichever is merged into the other."""
+EVIDENCE = """
+CASE WHEN mine.parameters = theirs.parameters THEN mine.parameters ELSE json_merge_patch(
+    greatest(json_merge_patch(mine.parameters, '{"results": null}'),
+        json_merge_patch(theirs.parameters, '{"results": null}')),
+    json_object('results', list_sort(list_distinct(list_concat(
+        TRY_CAST(mine.parameters->'$.results' AS VARCHAR[]), TRY_CAST(theirs.parameters->'$.results' AS VARCHAR[])
+    ))))
+) END
+"""
+"""The parameters of an alert, with the results that either version names."""
 MERGE_RULES = {
     "hardware_info": MergeRule(
         time="first_seen_at",
@@ -278,10 +293,22 @@ MERGE_RULES = {
         ignored=("peak_flops", "peak_copy_bytes_per_sec", "calibrated_at", "calibration_run_id"),
     ),
     "series": MergeRule(time="first_seen_at", newer=False),
-    "change_points": MergeRule(time="detected_at", newer=True),
-    "alerts": MergeRule(time="updated_at", newer=True),
+    "alerts": MergeRule(
+        time="updated_at",  # of the triage alone
+        newer=True,
+        columns={
+            **{
+                column: STORED_REFERENCE.format(column=column, table=target, key=key)
+                for table, _, column, target, key in REFERENCES
+                if table == "alerts"
+            },
+            "parameters": EVIDENCE,
+        },
+    ),
 }
-"""Tables whose rows may have two versions: for a machine the first is kept, for a finding the last."""
+"""Tables whose rows may have two versions: of a machine the first is kept, of an alert the last triage and whatever
+either version knows. A change point stays as the last search here left it: history_scans describes that state, and the
+next search follows the runs of both."""
 
 FINER = """
 FROM {fine} fine JOIN {coarse} coarse USING (result_id, launch, phase, metric)
@@ -319,30 +346,33 @@ class OtherWarehouse:
         )
 
     def take(self, aliases: Mapping[str, Alias]) -> None:
-        """Replace quantiles by samples or finer quantiles, and rows by the other version where its rule says so; add
-        everything that is new, and the new and changed aliases."""
+        """Replace quantiles by samples or finer quantiles; add everything that is new, and the new and changed aliases;
+        merge the versions of rows that both have."""
         finer = FINER.format(fine=self.theirs(RAW), coarse=RAW)
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE finer AS SELECT fine.* {finer}", self._left(RAW))
         raw_key = ", ".join(CONTENTS[RAW].key)
         self.connection.execute(f"DELETE FROM {RAW} WHERE ({raw_key}) IN (SELECT ({raw_key}) FROM finer)")
         self.connection.execute(f"INSERT INTO {RAW} BY NAME SELECT * FROM finer")
         self.connection.execute("DROP TABLE finer")
-        for table, rule in MERGE_RULES.items():
+        for table in NEW:
+            self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * {self._new(table)}")
+        for table, rule in MERGE_RULES.items():  # after the rows that the other version names
             (key,) = CONTENTS[table].key
-            names = [quoted(name) for name in self.columns[table] if name not in (key, *rule.ignored)]
+            names = [quoted(name) for name in self.columns[table] if name not in (key, *rule.ignored, *rule.columns)]
             packed = {side: ", ".join(f"{name} := {side}.{name}" for name in names) for side in ("mine", "theirs")}
             # If times are equal the text decides, so that the order of merging makes no difference.
             mine, theirs = (
                 f"({side}.{rule.time}, to_json(struct_pack({fields}))::VARCHAR)" for side, fields in packed.items()
             )
             assigned, sign = ", ".join(f"{name} = theirs.{name}" for name in names), ">" if rule.newer else "<"
-            self.connection.execute(
-                f"UPDATE {table} AS mine SET {assigned} FROM {self.theirs(table)} theirs WHERE mine.{key} = "
-                f"theirs.{key} AND {theirs} {sign} {mine} AND mine.{key} NOT IN (SELECT unnest($left))",
-                self._left(table),
-            )
-        for table in NEW:
-            self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * {self._new(table)}")
+            updates = {assigned: f"{theirs} {sign} {mine}"}
+            updates |= {f"{name} = {sql}": f"{sql} IS DISTINCT FROM mine.{name}" for name, sql in rule.columns.items()}
+            for what, condition in updates.items():
+                self.connection.execute(
+                    f"UPDATE {table} AS mine SET {what} FROM {self.theirs(table)} theirs WHERE mine.{key} = "
+                    f"theirs.{key} AND {condition} AND mine.{key} NOT IN (SELECT unnest($left))",
+                    self._left(table),
+                )
         for series, alias in aliases.items():
             for sql in (UPDATE_ALIAS, ADD_ALIAS):
                 self.connection.execute(sql, {"series": series, **asdict(alias)})

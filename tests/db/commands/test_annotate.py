@@ -100,6 +100,23 @@ def test_a_corrected_label_stays_when_the_unchanged_file_is_imported_again(tmp_p
         assert {row["model_id"] for row in warehouse.query("SELECT model_id FROM benchmark_runs").dicts()} == {"good"}
 
 
+def test_a_label_that_a_run_has_already_changes_nothing(tmp_path, capsys):
+    path, labels = str(tmp_path / "labelled.duckdb"), ("format=llama_bench", "--model-id", "good", "--hardware", "L4")
+    assert import_results.main([str(FIXTURES / "imports/llama_bench/nvfp4.json"), "--db-path", path]) == 0
+    assert run(path, "label", *labels) == 0
+    sql = "SELECT run_id, list(result_id) FROM benchmark_results GROUP BY ALL"
+    with Warehouse.open(path) as warehouse:
+        (row,) = stored = warehouse.query(sql).dicts()
+        warehouse.query("UPDATE raw_benchmark_data SET compacted_at = now()")  # which cannot be labelled
+    capsys.readouterr()
+    assert run(path, "label", *labels, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"labelled": [], "unchanged": [row["run_id"]]}
+    assert run(path, "label", *labels[:3]) == 0
+    assert capsys.readouterr().out == "0 runs labelled; 1 run already so\n"
+    with Warehouse.open(path, read_only=True) as warehouse:
+        assert warehouse.query(sql).dicts() == stored
+
+
 def test_merging_a_database_with_the_old_labels_says_that_the_measurement_is_there_twice(tmp_path, capsys):
     file = FIXTURES / "imports/llama_bench/nvfp4.json"
     paths = [str(tmp_path / name) for name in ("labelled.duckdb", "old.duckdb")]

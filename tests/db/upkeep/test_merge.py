@@ -266,6 +266,70 @@ def test_the_newer_triage_of_an_alert_is_kept(make, make_run):
             assert warehouse.query("SELECT triage FROM alerts").dicts() == [{"triage": "noise"}]
 
 
+def test_an_alert_keeps_what_either_version_knows_and_a_change_point_its_last_search(make, make_run):
+    first, second = make_run(**ONE, started_at="2026-01-01T00:00:00Z"), make_run(**ONE)
+    ids = [run.results[0].result_id for run in (first, second)]
+
+    def older(warehouse):
+        warehouse.query(ALERT, ["new", "2026-03-01"])
+        warehouse.query(
+            "INSERT INTO change_points (change_point_id, series_id, metric, state, result_id, detector, "
+            "detector_version, parameters, detected_at) SELECT 'c', series_id, metric, 'suspected', ?, 'd', '1', '{}', "
+            "'2026-03-01' FROM alerts",
+            [ids[0]],
+        )
+        parameters = json.dumps({"low": 1.5, "results": ids[:1]})
+        warehouse.query("UPDATE alerts SET result_id = ?, parameters = ?", [ids[0], parameters])
+
+    def newer(warehouse):
+        older(warehouse)
+        warehouse.query("UPDATE change_points SET state = 'confirmed', value_after = 2")
+        parameters = json.dumps({"low": 1.5, "results": ids})
+        learned = "confirmed_by = ?, change_point_id = 'c', parameters = ?"
+        warehouse.query(f"UPDATE alerts SET {learned}", [ids[1], parameters])
+
+    def triaged(warehouse):
+        older(warehouse)
+        warehouse.query("UPDATE alerts SET triage = 'noise', note = 'a fan', updated_at = '2026-03-02'")
+
+    makers = {"newer": newer, "older": older, "triaged": triaged}
+    for order in (("older", "triaged", "newer"), ("triaged", "newer", "older"), ("newer", "older", "triaged")):
+        target = make("_".join(order), first, second, change=makers[order[0]])
+        into(target, *(make(f"{name}_{order[0]}", first, second, change=makers[name]) for name in order[1:]))
+        with Warehouse.open(target) as warehouse:
+            (alert,) = warehouse.query("SELECT * FROM alerts").dicts()
+            (change,) = warehouse.query("SELECT state, value_after FROM change_points").dicts()
+        assert (alert["triage"], alert["note"], alert["updated_at"].day) == ("noise", "a fan", 2)
+        assert (alert["confirmed_by"], alert["change_point_id"]) == (ids[1], "c")
+        assert json.loads(alert["parameters"]) == {"low": 1.5, "results": sorted(ids)}
+        assert tuple(change.values()) == (("confirmed", 2.0) if order[0] == "newer" else ("suspected", None))
+        assert verified(target) == []
+
+
+def test_an_alert_names_again_what_was_deleted_and_nothing_that_is_not_stored(make, make_run):
+    first, second = make_run(**ONE, started_at="2026-01-01T00:00:00Z"), make_run(**ONE)
+
+    def confirmed(by):
+        def change(warehouse):
+            warehouse.query(ALERT, ["new", "2026-03-01"])
+            warehouse.query("UPDATE alerts SET result_id = ?, confirmed_by = ?", [first.results[0].result_id, by])
+
+        return change
+
+    def stored(path):
+        with Warehouse.open(path) as warehouse:
+            return [row["confirmed_by"] for row in warehouse.query("SELECT confirmed_by FROM alerts").dicts()]
+
+    by = second.results[0].result_id
+    target, backup = (make(name, first, second, change=confirmed(by)) for name in ("live", "backup"))
+    with Warehouse.open(target) as warehouse:
+        warehouse.remove_runs([second.run_id])
+    into(target, make("damaged", first, change=confirmed("a result that is gone")), keep_own=True)
+    assert stored(target) == [None]
+    into(target, backup)
+    assert stored(target) == [by]
+
+
 def test_the_latest_results_of_a_series_are_computed_from_both(make, make_run):
     old, new = make_run(**ONE, started_at="2026-01-01T00:00:00Z"), make_run(**ONE, started_at="2026-02-01T00:00:00Z")
     target = make("a", new)
