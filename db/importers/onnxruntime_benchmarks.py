@@ -88,7 +88,7 @@ COUNTS = ("Total inference requests", "Total iterations")
 PROGRAM = "onnxruntime_perf_test"
 COMMAND = re.compile(rf"(?<![\w.-]){PROGRAM}(?:\.exe)?\s+(?:-|\\$|(?:\"[^\"]+|'[^']+|\S+)\.(?:onnx|ort)\b)")
 """The beginning of a command line in a log, with which an invocation begins: flags may precede the model or follow."""
-FLAG = re.compile(r"(?:^|\s)--?(\w)(?:[ =](\"[^\"]*\"|'[^']*'|[^-\s]\S*))?(?=\s|$)")
+FLAG = re.compile(r"(?:^|\s)--?(\w+)(?:[ =](\"[^\"]*\"|'[^']*'|[^-\s]\S*))?(?=\s|$)")
 VALUED = {
     "y": "inter_op_num_threads",
     "o": "optimization_level",
@@ -110,6 +110,10 @@ SWITCHES = {
     "Z": "no_spinning_between_runs",
 }
 """Flags that change what is measured -> their settings."""
+NO_SETTING = re.compile(
+    r"[ecxmrtpusvnlhbISRX]|model|opt_\w+|hold_ms_\w+|\w*telemetry\w*|list_ep_devices|plugin_ep_libs|compile_only"
+)
+"""Other flags that are elsewhere in the run, or that change no number."""
 OF_PROVIDER = {
     **dict.fromkeys(("cpu", "dnnl", "mkldnn", "acl", "armnn", "xnnpack"), "cpu"),
     **dict.fromkeys(("cuda", "tensorrt", "nvtensorrtrtx"), "cuda"),
@@ -361,6 +365,12 @@ def _printed(file: ForeignFile, index: int, lines: Sequence[tuple[int, str]]) ->
     mode: dict[str, Scalar | None] = {"provider": provider if "e" in given else None}
     mode |= {word: given[flag] for flag, word in VALUED.items() if flag in given}
     mode |= {word: True for flag, word in SWITCHES.items() if flag in given}
+    others = {
+        flag: value if value and not MODEL_PATH.search(value) else True  # what follows a switch may be the model
+        for flag, value in given.items()
+        if not (flag in VALUED or flag in SWITCHES or NO_SETTING.fullmatch(flag))
+    }
+    mode |= Fields(file, others).other_settings()
     return ForeignRun(
         key=unnamed(index),
         model_id=given.get("model") or unnamed(index if commands else 0),

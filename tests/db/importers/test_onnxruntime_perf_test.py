@@ -159,6 +159,10 @@ def test_flags_that_change_what_is_measured_tell_series_apart(tmp_path):
         "no_memory_pattern": True,
     }
     assert (run.cell.device.type, run.cell.num_threads) == ("cpu", None)  # the tool's default provider
+    run = of_command(
+        tmp_path, "--plugin_eps A --plugin_ep_libs='A|/x/a.so' -plugin_ep_options 'k|v' -I --compile_ep_context"
+    )
+    assert run.cell.runtime_mode == {"plugin_eps": "A", "plugin_ep_options": "k|v", "compile_ep_context": True}
 
 
 def test_printed_threads_are_read_without_the_command(tmp_path):
