@@ -320,6 +320,9 @@ def _exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -
     found: dict[str, Any] = {}
     header: list[str] = []
     for number, cells in csv_lines(file, start=find_header(file, is_header)[0]):
+        if found and is_header(cells) and not any(name[:1].isupper() for name in cells[1:]):
+            file.leave_out(f"line {number}", "another export begins, which is left out: import it by itself")
+            break
         if cells[0] in ("Metric", "GPU", "Endpoint"):
             header = ["avg" if name == "Value" else name for name in cells]
             continue

@@ -452,11 +452,18 @@ def _is_transposed(file: ForeignFile) -> bool:
 
 
 def _columns(file: ForeignFile) -> Iterator[Fields]:
-    """The records of a file with a line for each quantity: its title, and its value in each record."""
-    lines = [cells for _, cells in csv_lines(file)]
-    for column in range(1, max(map(len, lines))):
-        record = {cells[0]: cells[column] or None for cells in lines if column < len(cells)}
-        yield Fields(file, record, f"column {column + 1}", numbers_are_text=True)
+    """The records of a file with a line for each quantity: its title, and its value in each record. Where the titles
+    begin again, another file was joined."""
+    tables: list[dict[str, list[str]]] = [{}]
+    for _, (title, *values) in csv_lines(file):
+        if title in tables[-1]:
+            tables.append({})
+        tables[-1][title] = values
+    for number, table in enumerate(tables, 1):
+        place = f"table {number}, column" if len(tables) > 1 else "column"
+        for column in range(max(map(len, table.values()))):
+            record = {title: values[column] or None for title, values in table.items() if column < len(values)}
+            yield Fields(file, record, f"{place} {column + 2}", numbers_are_text=True)
 
 
 def _nested(row: Fields) -> Fields:

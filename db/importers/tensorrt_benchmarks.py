@@ -256,23 +256,26 @@ def is_trtexec(file: ForeignFile) -> bool:
 
 def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is not None:
-        queries = Fields(file, {"queries": file.json}).objects("queries") or ()
-        # Only files of older versions contain the warm-up.
-        begins = [query.number("startComputeMs") for query in queries]
-        warm = sum(begin is not None and begin < DEFAULT_WARM_UP_MS for begin in begins)
-        warm = warm if warm < len(queries) else 0
-        samples: list[Samples] = []
-        for name in dict.fromkeys(name for query in queries for name in query):
-            if values := [value for query in queries if (value := query.number(name)) is not None]:
-                metric = FIELDS.get(name, name)
-                samples += [measured(metric, values[:warm], phase="warmup"), measured(metric, values[warm:])]
-        result = foreign_result(
-            Point(batch_size=1), samples=samples, warmup_iterations=warm, doubts=(BATCH_NOT_STATED,)
-        )
-        yield ForeignRun(model_id="unknown", runtime="tensorrt", device_type="cuda", results=[result])
+        for index, queries in enumerate(file.json_lists):
+            yield _of_times(Fields(file, {"queries": queries}).objects("queries") or (), index)
         return
     for index, (part, above) in enumerate(_parts(file.text or "")):
         yield _of_log(file, part, above, index)
+
+
+def _of_times(queries: Sequence[Fields], index: int) -> ForeignRun:
+    # Only files of older versions contain the warm-up.
+    begins = [query.number("startComputeMs") for query in queries]
+    warm = sum(begin is not None and begin < DEFAULT_WARM_UP_MS for begin in begins)
+    warm = warm if warm < len(queries) else 0
+    samples: list[Samples] = []
+    for name in dict.fromkeys(name for query in queries for name in query):
+        if values := [value for query in queries if (value := query.number(name)) is not None]:
+            metric = FIELDS.get(name, name)
+            samples += [measured(metric, values[:warm], phase="warmup"), measured(metric, values[warm:])]
+    result = foreign_result(Point(batch_size=1), samples=samples, warmup_iterations=warm, doubts=(BATCH_NOT_STATED,))
+    key = str(index or "")
+    return ForeignRun(key=key, model_id=unnamed(index), runtime="tensorrt", device_type="cuda", results=[result])
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
@@ -453,17 +456,19 @@ def is_trtllm_bench(file: ForeignFile) -> bool:
 
 def read_trtllm_bench(file: ForeignFile) -> Iterator[ForeignRun]:
     if isinstance(file.json, list):
-        requests = list(json_objects(file, file.json, "request"))
-        result = _of_requests(requests)
-        yield ForeignRun(
-            model_id="unknown",
-            task="text-generation",
-            results=[result],
-            runtime="tensorrt-llm",
-            runtime_mode=load_mode(result),
-            device_type="cuda",
-            kept={"requests": [request.rest() for request in requests]},
-        )
+        for index, listed in enumerate(file.json_lists):
+            requests = list(json_objects(file, listed, "request"))
+            result = _of_requests(requests)
+            yield ForeignRun(
+                key=str(index or ""),
+                model_id=unnamed(index),
+                task="text-generation",
+                results=[result],
+                runtime="tensorrt-llm",
+                runtime_mode=load_mode(result),
+                device_type="cuda",
+                kept={"requests": [request.rest() for request in requests]},
+            )
         return
     tops = [top_fields(file)] if file.json is not None else _printed(file)
     yield from understood(file, enumerate(tops), lambda one: _run_of_report(one[1], one[0]))

@@ -419,6 +419,11 @@ class ForeignFile:
         """The one JSON value, or the JSON lines."""
         return self.json_lines if self.json is None else (self.json,)
 
+    @property
+    def json_lists(self) -> tuple[list[Any], ...]:
+        """The list that is the content, or each of several joined ones, which are one in `json`."""
+        return self._documents.values or ((self.json,) if isinstance(self.json, list) else ())
+
     @cached_property
     def _strict_lines(self) -> tuple[Any, ...]:
         """The values if every line is JSON, otherwise empty."""

@@ -25,6 +25,9 @@ MOST_OF_A_ROW = 2
 """Results of a row: a row of MLAgility's first reports has two devices."""
 READ_NO_TEXT = {"benchmark_duckdb"}
 """Formats whose values are changed in tests of their own."""
+READ_AS_ONE = {"onnxruntime_perf_test", "mlperf"}
+"""Formats of which joined files are one: a tool appends its launches, and a detail log has one result."""
+DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 PLACES = 6
 """Places of a file that are changed, chosen by a seeded generator."""
 
@@ -140,3 +143,19 @@ def test_everything_else_is_stored(importer):
                 assert lost(before, after) <= 1, case
                 assert why is None or sum(before.values()) == 1, case
     assert tried, "no file of this format is in the fixtures"
+
+
+@pytest.mark.parametrize("importer", importers(), ids=lambda importer: importer.name)
+def test_a_file_that_is_joined_to_another_keeps_its_results(importer):
+    """As by `cat a.csv b.csv`: those of the second are stored beside them, or it is named or refused."""
+    if importer.name in READ_NO_TEXT | READ_AS_ONE:
+        pytest.skip("reads no text, or joined files as one")
+    for path in files_of(importer.name):
+        text = path.read_bytes().decode(errors="replace")
+        before, refused = outcome(importer, foreign(path, text.encode()))
+        other = DECIMAL.sub(lambda found: f"{2 * float(found[0]):.6f}", text)
+        file = foreign(path, f"{text}\n{other}".encode())
+        after, why = outcome(importer, file)
+        case = f"{path.name}: {why or [one.text for one in file.left_out]}"
+        assert why or refused or lost(before, after) == 0, case
+        assert why or refused or other == text or after.total() > before.total() or file.left_out, case
