@@ -238,8 +238,6 @@ SEPARATOR = re.compile(r"[|\s:-]+")
 """The line under the headings of a Markdown table."""
 QUOTE = re.compile(r"^[\s>#]+(?=\|)")
 """What stands before a table in a quoted mail or a comment."""
-OF_LOG = re.compile(r"^(?:\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)? |[\w.-]+ +\| )", re.MULTILINE)
-"""What a runner (a time) or a container's log (its name) puts before each line."""
 
 
 Test = tuple[Mapping[str, Any], Result, datetime | None]
@@ -438,7 +436,7 @@ def is_llama_bench(file: ForeignFile) -> bool:
     """Whether the file is one of the five outputs."""
     if data := _json_rows(file):
         return any(has_keys(row, NEEDED) for row in data)
-    text = _printed(file, TEST_COLUMNS)
+    text = file.text or ""
     return bool(csv_header(file, IS_HEADER)) or _inserts(text) != [] or _has_table(text, TEST_COLUMNS)
 
 
@@ -448,7 +446,7 @@ def _json_rows(file: ForeignFile) -> Sequence[Any]:
 
 def _rows(file: ForeignFile) -> Iterator[Fields]:
     """The rows. Raises FormatError for any other file."""
-    text = _printed(file, TEST_COLUMNS)
+    text = file.text or ""
     if data := _json_rows(file):
         yield from json_objects(file, data, "row", 0)
     elif csv_header(file, IS_HEADER):
@@ -553,12 +551,12 @@ def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int
 def is_batched_bench(file: ForeignFile) -> bool:
     if values := file.json_values:
         return any(has_keys(one, BATCHED_NEEDED) and not SIZES.isdisjoint(one) for one in values)
-    text = _printed(file, HEADINGS)
+    text = file.text or ""
     return "T_PP s" in text and _has_table(text, HEADINGS)
 
 
 def read_batched_bench(file: ForeignFile) -> Iterator[ForeignRun]:
-    text = _printed(file, HEADINGS)
+    text = file.text or ""
     rows = list(json_objects(file, file.json_values, "line") if file.json_values else _batched_table_rows(file, text))
     if not rows and not file.left_out:
         file.without_results("a table without rows: the program ended before its first result")
@@ -655,12 +653,6 @@ def _batched_row(row: Fields) -> tuple[Mapping[str, Any], Result]:
         kept=row.rest(),
     )
     return setup, result
-
-
-def _printed(file: ForeignFile, columns: set[str]) -> str:
-    """The text; one with a table of these columns only without what a log puts before each line, without that."""
-    text = file.text or ""
-    return text if not all(name in text for name in columns) or _has_table(text, columns) else OF_LOG.sub("", text)
 
 
 def _has_table(text: str, columns: set[str]) -> bool:

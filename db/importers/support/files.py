@@ -294,6 +294,14 @@ MAX_SIZE_BYTES = 512 * 1024**2
 """Maximum size of a file, decompressed: far above the samples of a day of serving, below most weight files."""
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+OF_CONTAINER = r"[\w.@-]+ +\|(?: |$)"
+OF_RUNNER = (
+    r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|"
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?)(?: |$)(?:[\w.-]+ [^\s\[:]+\[\d+\]: ?)?"
+)
+OF_LOG = re.compile(rf"^(?:{OF_CONTAINER}(?:{OF_RUNNER})?|{OF_RUNNER})", re.MULTILINE)
+"""What a container's log (its name), a runner (a time) or a journal (a time, the host and the process) puts before each
+line."""
 LARGE_BYTES = 1_000_000
 """Minimum size of JSON whose long lists of numbers are read into arrays; smaller files are parsed directly."""
 
@@ -355,16 +363,31 @@ class ForeignFile:
 
     @cached_property
     def text(self) -> str | None:
-        """The content decoded as UTF-8, without a byte order mark and a terminal's colours; None if it is not UTF-8."""
+        """The content as it was printed, decoded as UTF-8 without a byte order mark; None if it is not UTF-8."""
         try:
-            return COLOUR.sub("", self.content.decode("utf-8-sig"))
+            return self._as_printed(self.content.decode("utf-8-sig"))
         except UnicodeDecodeError:
             return None
+
+    def _as_printed(self, text: str) -> str:
+        """The text without a terminal's colours, and without what a log puts before each line."""
+        text = COLOUR.sub("", text)
+        return OF_LOG.sub("", text) if self._is_log else text
+
+    @cached_property
+    def _is_log(self) -> bool:
+        """Whether a log puts something before most lines."""
+        lines = [line for line in COLOUR.sub("", self._head).splitlines() if line.strip()]
+        return 2 * sum(map(bool, map(OF_LOG.match, lines))) > len(lines)
+
+    @cached_property
+    def _head(self) -> str:
+        return self.content[:HEAD_BYTES].decode("utf-8-sig", errors="ignore")
 
     @cached_property
     def head(self) -> str:
         """The beginning of the text, enough to recognize a format without decoding the rest."""
-        return self.content[:HEAD_BYTES].decode("utf-8-sig", errors="ignore")
+        return self._as_printed(self._head)
 
     @cached_property
     def json(self) -> Any:
@@ -464,7 +487,7 @@ class ForeignFile:
         """The lines of a text without line ends, without copying the whole; empty if it is not UTF-8."""
         try:
             for number, line in enumerate(BytesIO(self.content)):
-                yield line.decode("utf-8" if number else "utf-8-sig").rstrip("\r\n")
+                yield self._as_printed(line.decode("utf-8" if number else "utf-8-sig").rstrip("\r\n"))
         except UnicodeDecodeError:
             return
 

@@ -11,7 +11,6 @@ import json
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -101,11 +100,14 @@ def read_benchmarks(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
 
 
 def is_printed(file: ForeignFile) -> bool:
-    """Whether the file has a printed report: a target, and what was measured of it on the next lines."""
+    """Whether the file has a printed report: a target, what was measured of it, and a value, below each other."""
     if file.is_json or not ("latency:" in (text := file.text or "") or "memory:" in text):
         return False
-    lines = [line for line in text.splitlines() if line.strip()]
-    return any(PRINTED_TARGET.search(a) and PRINTED_MEASURED.search(b) for a, b in pairwise(lines))
+    parts = (PRINTED_TARGET, PRINTED_MEASURED, PRINTED_VALUE)
+    found = "".join(
+        str(next((at for at, part in enumerate(parts) if part.search(line)), "")) for line in text.splitlines()
+    )
+    return "012" in found
 
 
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:

@@ -384,21 +384,6 @@ def test_tables_of_one_type_without_a_name_are_told_apart_by_their_parameters(tm
     assert models_of(tmp_path, "a.md", f"{command}\n{TABLE.format('7.24')}") == ["llama 7B Q4_0"]
 
 
-@pytest.mark.parametrize("prefix", ["2026-05-01T10:11:12.1234567Z ", "bench-1  | ", "\x1b[32m"])
-@pytest.mark.parametrize(
-    ("importer", "path"),
-    [(LLAMA_BENCH, FOLDER / "table.md"), (BATCHED_BENCH, FOLDER.parent / "llama_batched_bench/table.log")],
-)
-def test_a_table_is_read_from_a_log_with_something_before_each_line(tmp_path, importer, path, prefix):
-    log = tmp_path / "a.log"
-    log.write_text("".join(prefix + line for line in path.read_text().splitlines(keepends=True)))
-    found = list(importer.runs(read_file(log)))
-    assert importer.recognises(read_file(log))
-    for run, expected in zip(found, importer.runs(read_file(path)), strict=True):
-        assert run.cell == expected.cell
-        assert [one.metrics for one in run.results] == [one.metrics for one in expected.results]
-
-
 BENCHY = """\
 | model | test | t/s | peak t/s | ttfr (ms) | est_ppt (ms) | e2e_ttft (ms) |
 |:------|-----:|----:|---------:|----------:|-------------:|--------------:|

@@ -95,6 +95,7 @@ def changes(path):
                     f"{found[0]} at {found.start()} = {word[:20]}",
                     text[: found.start()] + word + text[found.end() :],
                 )
+    yield "noise", "a time before each line", "".join(f"2026-05-01T10:11:12Z {line}" for line in lines)
     for at in {0, len(lines), *random.Random(2).sample(range(len(lines) + 1), min(3, len(lines)))}:
         yield "noise", f"above line {at + 1}", "".join([*lines[:at], f"{NOISE}\n", *lines[at:]])
     if data is None and len(lines) > 2:

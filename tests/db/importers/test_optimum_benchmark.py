@@ -314,6 +314,14 @@ def test_a_report_in_markdown_has_its_stated_statistics(alone):
     assert "prefill and decode" in result.missing["latency_median_ms"]
 
 
+def test_a_report_is_read_between_the_messages_of_a_log(alone):
+    path = alone("printed.md")
+    plain = only_run(path).results
+    path.write_text(path.read_text().replace("\n", "\n[INFO] a message\n"))
+    assert PLUGIN.recognises(read_file(path))
+    assert [one.metrics for one in only_run(path).results] == [one.metrics for one in plain]
+
+
 LINES = """\
 [M][2025-03-07 05:26:18,818][process][INFO] - \t+ Received report from isolated process
 [M][2025-03-07 05:26:18,827][report][INFO] - + forward:

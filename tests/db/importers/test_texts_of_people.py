@@ -39,7 +39,7 @@ BENCH = """\
 
 def read(text, name="notes.md"):
     file = ForeignFile(
-        path=Path(name), content=text.encode(), sha256=str(hash(text)), modified_at=datetime(2026, 1, 2, 3, 4, 5)
+        path=Path(name), content=text.encode(), sha256="0" * 64, modified_at=datetime(2026, 1, 2, 3, 4, 5)
     )
     return list(importer_for(file).runs(file)), file
 
@@ -61,6 +61,34 @@ def test_what_a_logger_writes_before_and_colours_around_a_line_changes_no_value(
     (run,), file = read(logged, "client.log")
     assert run.results[0].metrics == plain.results[0].metrics
     assert file.left_out == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("2026-05-01T10:11:12.1234567Z ", ""),  # a runner
+        ("2026-05-01 10:11:12,123 ", ""),
+        ("bench-1  | ", ""),  # a container
+        ("\x1b[36mbench_1 | \x1b[0m2026-05-01T10:11:12Z ", ""),
+        ("May  1 10:11:12 host llama-bench[1234]: ", ""),  # a journal
+        ("2026-05-01T10:11:12+0000 host python3[1]: ", ""),
+        ("\x1b[32m", "\x1b[0m"),
+    ],
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("llama_bench/table.md", "llama_batched_bench/table.log", "onnxruntime_perf_test/two_invocations.txt"),
+        *("optimum_benchmark/printed.md", "vllm_printed/first_versions.log", "trtexec/log.txt"),
+    ],
+)
+def test_what_a_log_has_before_each_line_changes_no_result(name, before, after):
+    text = (FIXTURES / "imports" / name).read_text()
+    plain, _ = read(text)
+    logged, _ = read("".join(f"{before}{line}{after}\n" for line in ["Attaching", *text.splitlines()]))
+    for run, expected in zip(logged, plain, strict=True):
+        assert run.cell == expected.cell
+        assert [one.metrics for one in run.results] == [one.metrics for one in expected.results]
 
 
 def test_a_printed_rate_that_rises_is_that_of_its_own_result():
