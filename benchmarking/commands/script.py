@@ -27,7 +27,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
-from benchmarking.core.suggestions import in_our_words, lists_joined
+from benchmarking.core.suggestions import lists_joined
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import flag_of, number, visible
 from benchmarking.scripts.analysis import Analysis
@@ -61,8 +61,6 @@ examples:
 
 benchhouse cache list|print|stats|delete|report shows the builds.
 """
-WORDS = {"--devices": "--device", "--runtimes": "--runtime"}
-"""Other spellings of flags."""
 TRACEBACK, DEBUG = "MLAGILITY_TRACEBACK", "MLAGILITY_DEBUG"
 """Environment variables of MLAgility: True shows tracebacks, and everything that scripts print."""
 
@@ -109,7 +107,7 @@ def _run(argv: Sequence[str]) -> int:
     if groq := next((flag for flag in flags_of_groq if flag not in parser._option_string_actions), None):
         # A plugin for its compiler may have added some.
         raise UsageError(f"{groq}: {NO_GROQ}: remove the flag")
-    words = lists_joined(in_our_words(_own_arguments(argv), WORDS), "--device", ".py")
+    words = lists_joined(_own_arguments(argv), ("--device", "--devices"), ".py")
     arguments = parser.parse_args(words)
     resolve_target(arguments)
     if arguments.cluster is not None:  # flags that do not work on another machine

@@ -552,9 +552,9 @@ def in_our_words(argv: Sequence[str], flags: Mapping[str, str]) -> list[str]:
     return words
 
 
-def lists_joined(argv: Sequence[str], flag: str, ending: str) -> list[str]:
-    """The words with the values after a flag as one list: `--devices a b` becomes `--devices a,b`. The list ends at a
-    flag, and at a word that contains `ending`."""
+def lists_joined(argv: Sequence[str], flags: Collection[str], ending: str) -> list[str]:
+    """The words with the values after one of the flags as one list: `--devices a b` becomes `--devices a,b`. The list
+    ends at a flag, and at a word that contains `ending`."""
     words: list[str] = []
     values: list[str] | None = None
     for word in argv:
@@ -563,7 +563,7 @@ def lists_joined(argv: Sequence[str], flag: str, ending: str) -> list[str]:
             continue
         if values:
             words.append(",".join(values))
-        values = [] if word == flag else None
+        values = [] if word in flags else None
         words.append(word)
     return [*words, ",".join(values)] if values else words
 

@@ -358,6 +358,12 @@ def test_a_script_without_models_gives_the_reason(cache, tmp_path, text, error):
     assert (analysis.modules, analysis.error) == ((), error)
 
 
+@pytest.mark.parametrize("flag", ["--device", "--devices", "--runtime", "--runtimes"])
+def test_a_message_names_the_flag_that_was_typed(flag, capsys):
+    assert cli.main(["script", "net.py", flag]) == 2
+    assert f"argument {flag}: expected one argument" in capsys.readouterr().err
+
+
 def test_varying_shapes_are_points_of_one_model_with_the_inputs_of_the_script(found):
     analysis = found("shapes")
     (model,) = analysis.modules
