@@ -24,7 +24,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import Json, LaunchLoad, Result, Run
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, OBJECT, redacted, without_folders
+from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, NO_HOSTS, OBJECT, redacted, without_folders
 from db.analysis.history.changes import update_changes
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics, unstored
 from db.run_records import GROUP_SIZE, TABLES, selected_profiles, stored_runs
@@ -33,8 +33,8 @@ from visualize.pages.snapshot import Data
 
 Part = TypeVar("Part")
 FOLDER = "benchhouse-publish"
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
-"""Host names that reveal nothing about a machine."""
+NO_NAMES = (*NO_HOSTS, "localhost", "127.0.0.1", "[::1]")
+"""Hosts that reveal nothing about a machine."""
 HOST = "host"
 """Replaces host names."""
 ALL_RUNS = "SELECT run_id FROM benchmark_runs ORDER BY started_at, run_id"
@@ -63,6 +63,12 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 WORDS = """
 SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) AS word FROM benchmark_runs
 UNION SELECT DISTINCT metric FROM raw_benchmark_data
+UNION SELECT DISTINCT unnest(flatten([doubts, json_keys(axes)])) FROM benchmark_results
+UNION SELECT DISTINCT unnest(flatten([map_keys(other_metrics), map_keys(missing)]))
+FROM benchmark_results JOIN benchmark_runs USING (run_id) WHERE origin_format IS NOT NULL  -- not a user's own metric
+UNION SELECT DISTINCT unnest(flatten([json_keys(runtime_mode), json_keys(settings), json_keys(origin->'definitions'),
+    [origin_format, origin_definition]]))
+FROM benchmark_runs
 UNION SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) FROM profiles
 UNION SELECT DISTINCT kind FROM profile_modules
 """
@@ -209,6 +215,8 @@ class Names:
         since making records of JSON takes longest."""
         before = to_json(run)
         after = self.without(redacted(before, anonymous=True))
+        if run.provenance.host.lower() in NO_HOSTS:
+            after["provenance"]["host"] = run.provenance.host
         results = _kept(Result, run.results, before["results"], after.pop("results"))
         loads = _kept(LaunchLoad, run.loads, before["loads"], after.pop("loads"))
         return replace(from_json(Run, after), results=results, loads=loads)
@@ -270,8 +278,8 @@ def _public_names(rows: Sequence[Mapping[str, Any]], hosts: Collection[str]) -> 
 def _names(warehouse: Warehouse) -> Names:
     of_models = warehouse.query(MODELS).dicts()
     models = [row["model_id"] for row in of_models]
-    found = {row["host"] for row in warehouse.query(HOSTS).dicts()} - {None, "", *LOCAL}
-    hosts = {host for host in found if not host.isdecimal()}  # not a port
+    found = {row["host"] for row in warehouse.query(HOSTS).dicts()} - {None}
+    hosts = {host for host in found if host.lower() not in NO_NAMES and not host.isdecimal()}  # not a port
     # Field names, and values of fields with a fixed set of values.
     kinds = [part for part in vars(records).values() if isinstance(part, type) and is_dataclass(part)]
     hints = [hint for kind in kinds for hint in get_type_hints(kind).values()]

@@ -338,6 +338,8 @@ FOREIGN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
 KEY_BYTES = 32
 MIN_NAME_LENGTH = 3
 """Minimum length of redacted host and user names, since shorter ones occur in other words."""
+NO_HOSTS = ("", "unknown", "none", "null", "n/a")
+"""Words, in lower case, that a record has in place of a host's name."""
 
 
 def from_home(text: str) -> str:
@@ -496,6 +498,8 @@ def _names_in(value: object) -> tuple[tuple[str, re.Pattern[str], str], ...]:
     found = [(user, "", "user")]
     for host in dict.fromkeys((*_hosts_in(value), platform.node())):
         label, _, domain = host.partition(".")
+        if host.lower() in NO_HOSTS:
+            continue
         if label.isdecimal() or label == "localhost":
             found.append((host, "", "host"))
             continue

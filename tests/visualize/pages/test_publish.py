@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.records import Readings
+from benchmarking.core.records import Doubt, Origin, Readings
 from benchmarking.core.temporary import FOLDER
 from db.analysis.gate.alerts import list_alerts
 from db.analysis.selection import EVERYTHING, Selection
@@ -36,7 +36,12 @@ HOSTS = ("<b>hostile</b>", "build-17.acme.example", "build-17.acme.example")
 """Host names of three runs."""
 PRIVATE = ("hostile", "build-17", "acme", "jdoe", "secret-project", "My Models", "testhost")
 
-
+RUN_WORDS = """
+SELECT host, description, model_id, to_json([
+    doubts, json_keys(axes), map_keys(other_metrics), json_keys(run.runtime_mode)
+])::VARCHAR AS words
+FROM benchmark_results JOIN benchmark_runs AS run USING (run_id)
+"""
 PAGES = 18
 """Runs that have a page of the large site: those since the regression, and one of each kind."""
 
@@ -222,6 +227,31 @@ def test_a_host_named_like_a_record_field_changes_no_record(tmp_path):
     assert "bert-base-uncased on Test CPU" in text
     assert "<dd>eager (attention=sdpa)</dd>" in text
     assert "medians of 3 launches differ by" in text
+
+
+def test_a_host_renames_no_kind_of_doubt_axis_setting_or_metric_with_its_name_in_it(tmp_path):
+    """Nor does the word for a host that an imported file does not name."""
+    kept = ("time_zone_unknown", "engine_not_stated", "input_tokens_mean", "input_format", "p25_input_ms")
+    with Warehouse.open(tmp_path / "words.duckdb") as warehouse:
+        for host in ("unknown", "time", "engine", "input"):
+            run = make_run(batch_sizes=(1,), iterations=9, model_id=f"unknown-{host}", axes={kept[2]: (64.0,)})
+            (result, *_) = run.results
+            doubts = tuple(Doubt(kind=kind, severity="info") for kind in kept[:2])
+            found = dataclasses.replace(result, doubts=doubts, metrics={**result.metrics, kept[4]: 3.0})
+            cell = dataclasses.replace(run.cell, runtime_mode={**run.cell.runtime_mode, kept[3]: "x"})
+            given = dataclasses.replace(run.provenance, host=host, description=f"measured by {host}")
+            origin = Origin(format="a-tool", definition="a-tool")
+            warehouse.ingest(dataclasses.replace(run, provenance=given, cell=cell, results=(found,), origin=origin))
+    with (
+        closing(Snapshots(tmp_path / "words.duckdb")) as snapshots,
+        snapshots.reading() as data,
+        public_copy(data, EVERYTHING, "x", with_hosts=False) as copy,
+    ):
+        run, *others = sorted(copy.warehouse.query(RUN_WORDS).dicts(), key=lambda row: row["host"], reverse=True)
+    assert (run["host"], run["description"], run["model_id"]) == ("unknown", "measured by unknown", "unknown-unknown")
+    assert {(row["host"], row["description"]) for row in others} == {("", "measured by host")}
+    for row in (run, *others):
+        assert not [name for name in kept if f'"{name}"' not in row["words"]]
 
 
 def test_a_host_named_like_a_word_of_models_renames_no_model(tmp_path):

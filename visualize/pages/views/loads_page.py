@@ -161,7 +161,8 @@ def _server(row: Mapping[str, Any], device: str) -> str:
         return device
     if row.get("url"):
         return str(row["url"])
-    return words.NOT_STATED if row["device"] == SERVER or row["host"] == words.UNKNOWN else str(row["host"])
+    is_stated = row["device"] != SERVER and row["host"] != words.UNKNOWN
+    return str(row["host"] or "left out") if is_stated else words.NOT_STATED
 
 
 def _lengths(row: Mapping[str, Any]) -> Cell:

@@ -343,6 +343,11 @@ def test_anonymous_text_omits_hosts_with_and_without_their_domain(monkeypatch, n
     }
 
 
+def test_the_word_for_a_host_that_is_not_known_is_no_name():
+    record = {"provenance": {"host": "Unknown"}, "error": "Unknown format: the time zone is unknown"}
+    assert redacted(record, anonymous=True) == {**record, "provenance": {"host": ""}}
+
+
 @pytest.mark.parametrize("node", ["m1.local", "n7.hpc.example"])
 def test_anonymous_text_omits_a_host_with_a_short_name_by_its_domain(monkeypatch, node):
     monkeypatch.setattr(platform, "node", lambda: node)
