@@ -171,7 +171,7 @@ class LoopLoad(ModelLoad):
         )
         self.measured_levels += 1
         done, answers, doubts = self.tested(job, point)
-        slots = [answer.figures[SLOTS] for answer in answers.values()]
+        slots = [slot for answer in answers.values() if isinstance(slot := answer.figures[SLOTS], int)]
         return result_of(
             self.traffic,
             level,
@@ -184,7 +184,7 @@ class LoopLoad(ModelLoad):
                 **({SLOTS: slots[0]} if slots else {}),
                 ACTIVITY: [dict(answer.window) for answer in answers.values()],
             },
-            in_process=all(slot == 1 for slot in slots),  # one queue
+            slots=max(slots, default=1),
         )
 
     def keys(self) -> dict[str, Scalar]:
@@ -244,7 +244,7 @@ class ScenarioLoad(ModelLoad):
                 LOADGEN: [dict(answer.figures) for answer in answers.values()],
                 ACTIVITY: [dict(answer.window) for answer in answers.values()],
             },
-            in_process=True,
+            slots=1,
         )
 
     def keys(self) -> dict[str, Scalar]:

@@ -176,14 +176,14 @@ def result_of(
     limits: Mapping[str, float] = MappingProxyType({}),
     observed: Mapping[int, Observed] = MappingProxyType({}),
     facts: Mapping[str, Json] = MappingProxyType({}),
-    in_process: bool = False,
+    slots: int | None = None,
     capacity_per_s: float | None = None,
     shares_processors: bool = False,
 ) -> Result:
     """The result of a level from its repetitions, each a launch: its requests, or a measurement if it failed.
 
     `point` replaces the point of the traffic, `samples` is the number of requests per query, `limits` are those that
-    the requests were judged by, and `observed` is what else is known of each launch; `in_process` as in `about`.
+    the requests were judged by, and `observed` is what else is known of each launch; `slots` as in `about`.
     """
     point = point_of(traffic, level) if point is None else point
     measured = [
@@ -197,7 +197,7 @@ def result_of(
             samples=samples,
             limits=limits,
             observed=observed.get(repetition.launch, Observed()),
-            in_process=in_process,
+            slots=slots,
             capacity_per_s=capacity_per_s,
             shares_processors=shares_processors,
         )
@@ -352,7 +352,7 @@ def _measurement(
     samples: int,
     limits: Mapping[str, float],
     observed: Observed,
-    in_process: bool,
+    slots: int | None,
     capacity_per_s: float | None,
     shares_processors: bool,
 ) -> Measurement:
@@ -370,7 +370,7 @@ def _measurement(
     metrics |= observed.metrics
     missing[THROUGHPUT_AT_MEDIAN] = OVERLAPPING
     is_steady = samples == 1 and not level.is_at_once
-    doubts = about(traffic, level, requests, whole, in_process=in_process, is_window_expected=is_steady)
+    doubts = about(traffic, level, requests, whole, slots=slots, is_window_expected=is_steady)
     found = [*doubts, *observed.doubts]
     if capacity_per_s is not None and metrics["requests_per_sec"] > MOST_OF_CAPACITY * capacity_per_s:
         found.append(
@@ -488,18 +488,18 @@ def about(
     requests: Requests,
     series: Series,
     *,
-    in_process: bool,
+    slots: int | None,
     is_window_expected: bool,
 ) -> Sequence[Doubt]:
-    """The doubts about one repetition. `is_window_expected`: the load should reach a steady state. `in_process`: the
-    generator shares a process with the model, and is late only during a call, for which the request would have had to
-    wait anyway."""
+    """The doubts about one repetition. `is_window_expected`: the load should reach a steady state. `slots`: the calls
+    that a model in the generator's process runs at once, None for a server. With one, the generator is late only during
+    a call, for which the request would have had to wait anyway."""
     found: list[Doubt] = []
     window, is_varying = window_of(requests, level), traffic.is_varying
     saturated: Sequence[Doubt] = ()
     if level.rate is not None and not level.is_at_once:
         late, first_ms = lateness(requests), quantile(series.time_to_first_token or series.latency, 0.5)
-        if late and not in_process:
+        if late and slots != 1:
             found += late_generator(quantile(late, 0.95), first_ms)
         if (achieved := achieved_share(requests)) is not None:
             found += rate_not_achieved(level.rate, achieved)
@@ -522,7 +522,7 @@ def about(
     if not traffic.may_hit_a_prefix:
         reused = sum(cached for cached, total in pairs if cached >= LEAST_REUSED * total)
         found += prefix_cache_hit(reused, sum(total for _, total in pairs))
-    found += _chunks(requests)
+    found += _chunks(requests, is_sent=slots is None)
     requested = traffic.lengths_out.fixed if traffic.file is None else None
     short = [
         count for count in requests.tokens_out if count is not None and requested is not None and count != requested
@@ -536,9 +536,10 @@ def about(
     return [*found, *_drifting(series, level.concurrency if may_slow else None)]
 
 
-def _chunks(requests: Requests) -> Sequence[Doubt]:
-    """The doubts about responses whose tokens did not arrive one by one: in fewer chunks, or in chunks that something
-    between the server and us held back and handed on together."""
+def _chunks(requests: Requests, *, is_sent: bool) -> Sequence[Doubt]:
+    """The doubts about responses whose tokens did not arrive one by one: in fewer chunks, or, where they are sent, in
+    chunks that something between the server and us held back and handed on together."""
+    least_ms = TOGETHER_MS if is_sent else 0.0
     by_chunks, told = 0, list[tuple[int, int, int]]()  # of a response: chunks, pieces in which they arrived, tokens
     for first, last, tokens, count, counter, error in zip(
         *(requests.first_token_ms, requests.last_token_ms, requests.token_ms),
@@ -549,10 +550,10 @@ def _chunks(requests: Requests) -> Sequence[Doubt]:
             continue
         by_chunks += counter == "chunks"
         if tokens:
-            pieces = 1 + sum(after - at >= TOGETHER_MS for at, after in pairwise(tokens))
+            pieces = 1 + sum(after - at >= least_ms for at, after in pairwise(tokens))
             told.append((len(tokens), pieces, count))
         elif first is not None and last is not None:  # a load with too many tokens to keep all times
-            told.append((count, 1 if last - first < TOGETHER_MS else count, count))
+            told.append((count, 1 if last - first < least_ms else count, count))
     found = [doubt("tokens_counted_as_chunks", requests=by_chunks)] if by_chunks else []
     unlike = [(pieces, count) for _, pieces, count in told if pieces != count]
     total, together = sum(count for *_, count in told), sum(chunks - pieces for chunks, pieces, _ in told)

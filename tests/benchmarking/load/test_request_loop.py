@@ -121,6 +121,18 @@ def test_users_of_a_closed_loop_wait_for_each_other(own_clock):
     assert requests.sent_ms == requests.intended_ms
 
 
+@pytest.mark.parametrize(("slots", "kinds"), [(None, {"whole_replies"}), (1, set()), (4, set())])
+def test_tokens_of_a_fast_model_in_the_process_do_not_count_as_held_back(own_clock, slots, kinds):
+    """20 microseconds apart, as no server sends them."""
+    level = Level(concurrency=1, number=40)
+    requests, _ = loop_of(LoopSettings(concurrency=1, number=40))
+    fast = [tuple(first + 0.02 * place for place in range(5)) for first, *_ in requests.token_ms]
+    found = replace(requests, token_ms=tuple(fast), last_token_ms=tuple(one[-1] for one in fast))
+    for tokens in (found, replace(found, token_ms=((),) * len(found))):  # with too many to keep
+        doubts = {one.kind for one in result_of(TRAFFIC, level, [tokens], point=SHORT, slots=slots).doubts}
+        assert doubts & {"whole_replies", "chunks_not_tokens"} == kinds
+
+
 def test_waiting_requests_share_a_call(own_clock):
     requests, calls = loop_of(LoopSettings(concurrency=4, number=40), batch_size=4)
     assert len(calls) == 10
@@ -141,7 +153,7 @@ def test_an_open_loop_follows_its_schedule_whether_or_not_the_model_keeps_up(own
     overloaded, calls = loop_of(LoopSettings(starts_s=every(0.005, 120)))
     assert overloaded.intended_ms == pytest.approx([5.0 * i for i in range(120)], abs=0.001)
     assert close(Series.of(overloaded).latency, [end - 5.0 * i for i, (*_, end) in enumerate(calls)])
-    result = result_of(TRAFFIC, Level(rate=200.0, number=120), [overloaded], point=SHORT, in_process=True)
+    result = result_of(TRAFFIC, Level(rate=200.0, number=120), [overloaded], point=SHORT, slots=1)
     assert "over_saturated" in {one.kind for one in result.doubts}
     assert result.validity == "invalid"
 
