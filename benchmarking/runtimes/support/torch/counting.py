@@ -46,12 +46,17 @@ OVERWRITES = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 LOOKUPS = frozenset({"aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take"})
 """Operators that read only the selected part of their first operand."""
 
-SCATTERS = frozenset({"aten::index_copy_", "aten::index_put_", "aten::scatter_"})
-"""In-place operators that write only as much of their first operand as their last operand holds."""
+BAGS = frozenset({"aten::_embedding_bag", "aten::_embedding_bag_forward_only"})
+"""Operators that read only the rows of their first operand that the second selects, and add them up."""
+
+SCATTERS = frozenset({"aten::index_copy_", "aten::index_fill_", "aten::index_put_", "aten::put_", "aten::scatter_"})
+"""In-place operators that write only a part of their first operand."""
+ADDING = frozenset({"aten::index_add_", "aten::index_reduce_", "aten::scatter_add_", "aten::scatter_reduce_"})
+"""In-place operators that also read the part that they write."""
 
 KIND = "flops"
 """Kind of the builds that hold counts."""
-COUNTING_VERSION = 3
+COUNTING_VERSION = 4
 """Incremented when the same call is counted differently than before, so that older counts are not used."""
 PACKAGES = ("torch", "transformers", "torchao", "kernels")
 """Packages that decide which operators a call runs."""
@@ -380,12 +385,27 @@ def _moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
         return 0
     if name in LOOKUPS:
         return _bytes_of(read[1:]) + 2 * _bytes_of(written)
-    if name in SCATTERS:
-        return _bytes_of(read[1:]) + _bytes_of(read[-1:])
+    if name in BAGS:
+        table, rows = read[0], args[1].numel()
+        return _bytes_of(read[1:]) + int(rows * table.shape[1] * table.element_size()) + _bytes_of(written)
+    if name in SCATTERS | ADDING:
+        values = {**dict(zip((one.name for one in func._schema.arguments), args, strict=False)), **kwargs}
+        adds = name in ADDING or values.get("accumulate") or "reduce" in values
+        return _bytes_of(read[1:]) + (1 + bool(adds)) * _written_part(name, read, values)
     if name in OVERWRITES:
         read = read[1:]
     outs = {id(kwargs.get(argument.name)) for argument in func._schema.arguments if argument.is_out}
     return _bytes_of([tensor for tensor in read if id(tensor) not in outs]) + _bytes_of(written)
+
+
+def _written_part(name: str, read: Sequence[Any], values: Mapping[str, Any]) -> int:
+    """Bytes of the part of its first operand that an in-place scatter writes."""
+    target, count = read[0], read[-1].numel()
+    if "scatter" in name:  # one value for each index, whatever else the source holds
+        count = values["index"].numel()
+    elif name == "aten::index_fill_" and target.dim():
+        count = values["index"].numel() * target.numel() // max(target.shape[values["dim"]], 1)
+    return int(count * target.element_size())
 
 
 def _tensors(tree: Any) -> list[Any]:

@@ -101,6 +101,25 @@ def test_in_place_scatter_writes_only_the_given_values():
     assert bytes_of(lambda: cache.index_copy_(0, ids, rows)) == 2 * 8 + 2 * F32 * 2 * 8
 
 
+def test_an_in_place_scatter_that_adds_also_reads_only_the_part_that_it_writes():
+    table, rows, ids = torch.zeros(1000, 8), torch.ones(2, 8), torch.tensor([3, 5])
+    each, part, index = ids[:, None].expand(2, 8), 2 * 8 * F32, 2 * 8
+    assert bytes_of(lambda: table.index_add_(0, ids, rows)) == index + part + 2 * part
+    assert bytes_of(lambda: table.scatter_add_(0, each, rows)) == index + part + 2 * part
+    assert bytes_of(lambda: table.scatter_reduce_(0, each, rows, "sum")) == index + part + 2 * part
+    assert bytes_of(lambda: table.index_put_((ids,), rows, accumulate=True)) == index + part + 2 * part
+    assert bytes_of(lambda: table.index_put_((ids,), rows)) == index + part + part
+    assert bytes_of(lambda: table.index_fill_(0, ids, 1.0)) == index + part
+    assert bytes_of(lambda: table.scatter_(0, each, 1.0)) == index + part
+
+
+def test_a_bag_of_embeddings_reads_only_its_rows():
+    table, ids, offsets = torch.zeros(1000, 8), torch.tensor([3, 5]), torch.tensor([0])
+    found = bytes_of(lambda: torch.nn.functional.embedding_bag(ids, table, offsets))
+    read, written = 2 * 8 + 8 + 2 * 8 * F32, 8 * F32
+    assert read + written <= found <= read + written + 100  # of the sizes and places of bags
+
+
 @pytest.mark.parametrize("groups", [1, 4])
 def test_a_convolution_counts_its_filter_at_every_output(groups):
     x = torch.ones(2, 4, 10, 10)
