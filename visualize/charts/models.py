@@ -195,10 +195,15 @@ SERIES = ("model_id", "runtime", "precision")
 """Columns that identify a series, which has its own marker and colour."""
 ROOFLINE_IN, HEIGHT_IN, MOST_SERIES = 7.2, 4.4, 40
 GIGA = 1e9
-NOTE = (
-    "Lines: matrix-multiply and memory-bandwidth peaks measured on this device; points above the slope read some data "
-    "from caches."
-)
+CALIBRATION = """(
+    SELECT {
+        'at': max(c.started_at), 'threads': max(c.num_threads), 'cpus': max(c.cpu_list),
+        'validity': list(DISTINCT p.validity)
+    }
+    FROM benchmark_runs c JOIN benchmark_results p USING (run_id)
+    WHERE c.run_id = e.calibration_run_id AND p.status = 'ok' HAVING count(*) > 0
+) AS calibration"""
+"""The newest calibration of the device: when, on what, and how far it can be trusted."""
 
 
 class Roofline(ChartPlugin):
@@ -206,8 +211,11 @@ class Roofline(ChartPlugin):
     title = "Roofline"
     needs = "a calibrated device (--calibrate-device) and results with operation and byte counts"
     scope = "models"
-    columns = """e.arithmetic_intensity, e.achieved_flops_per_sec AS value, e.peak_flops_per_sec,
-        e.peak_copy_bytes_per_sec, e.share_of_peak"""
+    columns = (
+        """e.arithmetic_intensity, e.achieved_flops_per_sec AS value, e.peak_flops_per_sec,
+        e.peak_copy_bytes_per_sec, e.share_of_peak, """
+        + CALIBRATION
+    )
     joins = "JOIN device_efficiency e ON e.result_id = r.result_id"
     newest = None
     alike = ("hardware_id", "device", "device_name", "simulated")
@@ -282,7 +290,8 @@ class Roofline(ChartPlugin):
             notes=words.caption(
                 [row for row in members if not any(row is other for other in drawn)] + shown,
                 shown,
-                NOTE,
+                f"Lines: matrix-multiply and memory-bandwidth peaks measured on this device{_calibration(shown[0])}; "
+                "points above the slope read some data from caches.",
                 too_low if above else None,
                 lacking=[left_out],
                 named=lambda row: f"{row['model_id']} at {words.point(row)}",
@@ -294,6 +303,16 @@ class Roofline(ChartPlugin):
             name_parts=(str(key["device"]),),
             details=(str(key["device_name"]), key["hardware_id"]),
         )
+
+
+def _calibration(row: Row) -> str:
+    """When and on what the peaks were measured: " (2026-11-30, 4 threads, valid)"."""
+    if (found := row["calibration"]) is None:  # its run is not stored any more
+        return ""
+    threads = counted(found["threads"], "thread") if found["threads"] else None
+    bound = f"CPUs {found['cpus']}" if found["cpus"] else None
+    words_of = (f"{found['at']:%Y-%m-%d}", threads, bound, *sorted(found["validity"]))
+    return f" ({', '.join(filter(None, words_of))})"
 
 
 PLUGINS = (ArchitectureComparison(), Roofline())

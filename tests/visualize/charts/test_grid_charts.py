@@ -121,7 +121,7 @@ def test_the_load_time_of_a_simulated_device_is_no_finding(make_run, figures, se
 def calibrated(shared_warehouse):
     shared_warehouse.query(
         "UPDATE hardware_info SET peak_flops = MAP {'float32': 1e12}, peak_copy_bytes_per_sec = 1e10, "
-        "calibrated_at = TIMESTAMP '2026-01-01'"
+        "calibrated_at = TIMESTAMP '2026-01-01', calibration_run_id = (SELECT max(run_id) FROM benchmark_runs)"
     )
 
 
@@ -129,7 +129,9 @@ def test_the_roofline_shows_results_below_the_measured_peaks(make_run, rows_of, 
     from visualize.drawing.rows import Selection, charts
 
     counted = alter.metrics(flops=4e9, bytes_accessed=2e8, achieved_flops_per_sec=5e11)
-    run = alter.only(make_run(), lambda point: point.batch_size == 1 and point.sequence_length == 32)
+    whole = make_run()
+    whole = replace(whole, cell=replace(whole.cell, num_threads=4))
+    run = alter.only(whole, lambda point: point.batch_size == 1 and point.sequence_length == 32)
     chart = charts()["roofline"]
     rows = rows_of("roofline", alter.results(run, counted))
     (outcome,) = chart.draw(rows)
@@ -142,6 +144,8 @@ def test_the_roofline_shows_results_below_the_measured_peaks(make_run, rows_of, 
     assert ridge == (100, 1000)
     assert start[1] == pytest.approx(start[0] * 10)
     assert see.texts(picture(drawing))[0] == ("Roofline: up to 50% of the measured peak (bert-base-uncased)")
+    how = f"{run.started_at[:10]}, 4 threads, valid"
+    assert f"peaks measured on this device ({how}); points above" in " ".join(drawing.caption)
     shared_warehouse.query("UPDATE hardware_info SET peak_flops = MAP {'float32': 1e11}")
     (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
     assert drawing.title == "Roofline: speed against operations per byte", "nothing is faster than the device"
