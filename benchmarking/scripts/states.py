@@ -23,7 +23,7 @@ from benchmarking.core.provenance import module_versions, utc_now
 from benchmarking.core.records import Json, Run, canonical_hash
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, size_text, visible
+from benchmarking.core.text import first_few, number, size_text, visible
 from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
@@ -95,10 +95,10 @@ class ScriptState:
     updated_at: str
 
     @property
-    def shapes(self) -> str:
-        """The inputs of all its calls."""
+    def shapes(self) -> tuple[str, ...]:
+        """The inputs of each kind of its calls."""
         calls = (", ".join(f"{name}: {what}" for name, what in call.signature.items()) for call in self.model.calls)
-        return "; ".join(calls)
+        return tuple(dict.fromkeys(calls))
 
     @property
     def folder(self) -> Path:
@@ -308,7 +308,7 @@ RESULTS: tuple[Column[ResultRecord], ...] = (
 STATES: tuple[Column[ScriptState], ...] = (
     Column(heading="script build", text=lambda one: one.name, is_key=True),
     Column(heading="model", text=lambda one: one.model_id),
-    Column(heading="inputs", text=lambda one: one.shapes, spare=1),
+    Column(heading="inputs", text=lambda one: first_few(one.shapes, 1, "; "), spare=1),
     Column(heading="runtimes", text=lambda one: _listed(engine.runtime for engine in one.engines)),
     Column(heading="opset", text=lambda one: _listed(str(engine.opset) for engine in one.engines if engine.opset)),
     Column(heading="results", text=lambda one: str(len(one.results)), is_number=True),
@@ -329,7 +329,7 @@ def state_text(state: ScriptState, page: Page = PLAIN) -> str:
         ("arguments", " ".join(model.script_arguments) or "none"),
         ("hash", model.hash),
         ("parameters", f"{model.parameter_count} ({size_text(model.weights_bytes)})"),
-        ("inputs", state.shapes),
+        ("inputs", "; ".join(state.shapes)),
         ("executed", f"{model.executions}x, {number(model.seconds, 2)} s"),
         ("updated", state.updated_at),
         ("folder", str(state.folder)),

@@ -364,6 +364,13 @@ def test_a_message_names_the_flag_that_was_typed(flag, capsys):
     assert f"argument {flag}: expected one argument" in capsys.readouterr().err
 
 
+def test_a_table_has_the_inputs_of_one_call_and_counts_the_others(found, cache):
+    (model,) = found("shapes").modules
+    state, _ = states.opened(Path("shapes.py"), "shapes.Embedding", model)
+    assert "input: int64[2, 3] and 2 more" in states.states_table([state])
+    assert "int64[2, 3]; input: int64[2, 5]; input: int64[2, 7]" in states.state_text(state)
+
+
 def test_varying_shapes_are_points_of_one_model_with_the_inputs_of_the_script(found):
     analysis = found("shapes")
     (model,) = analysis.modules
@@ -452,7 +459,7 @@ def test_the_state_names_build_inputs_and_results(measured, cache, capsys):
     (row,) = [one for one in csv.DictReader(io.StringIO(capsys.readouterr().out)) if one["kind"] == "script"]
     assert (row["model_id"], row["runtime"], row["device"], row["digest"]) == ("net.Net", "eager", "cpu", "")
     assert float(row["mean_latency_ms"]) == result.mean_latency
-    assert row["inputs"] == state.shapes
+    assert (row["inputs"],) == state.shapes
     assert cli.main(["cache", "print", state.name[:6]]) == 0
     assert "x: float32[8, 8], scale: 2" in capsys.readouterr().out
     assert cli.main(["cache", "stats", state.name, "--json"]) == 0
