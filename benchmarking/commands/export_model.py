@@ -19,13 +19,12 @@ from pathlib import Path
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core.argument_types import positive_int
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.command_line import Parser, command, note, notes
+from benchmarking.core.command_line import Parser, add_aliases, command, note, notes
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring, export_runtimes, how_to_install, is_installed, processor
 from benchmarking.core.records import Cell, Point
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON, SHARED
-from benchmarking.core.suggestions import in_our_words
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import Page, stdout_page
@@ -50,8 +49,6 @@ from benchmarking.workloads.support.hub import HUB_CACHE
 from benchmarking.workloads.support.resolve import resolve
 
 NAME = "export_to_onnx"
-WORDS = {"--opset-version": "--opset"}
-"""Flags of ML Systems Bench's script of this name -> ours."""
 MODELS = "models"
 ENDING = ".onnx"
 EXAMPLES = """\
@@ -100,7 +97,10 @@ def main(argv: Sequence[str]) -> int:
     )
     precisions = "; ".join(f"{name}: {', '.join(known)}" for name, known in EXPORTED_PRECISIONS.items())
     files.add_argument("--precision", default="float32", metavar="P", help=f"{precisions} (default: float32)")
-    files.add_argument("--opset", type=positive_int, metavar="N", help=f"ONNX opset version (default: {DEFAULT_OPSET})")
+    opset = files.add_argument(
+        "--opset", type=positive_int, metavar="N", help=f"ONNX opset version (default: {DEFAULT_OPSET})"
+    )
+    add_aliases(files, opset, "--opset-version")  # of ML Systems Bench's script of this name
     files.add_argument(
         "--max-length",
         type=positive_int,
@@ -123,7 +123,7 @@ def main(argv: Sequence[str]) -> int:
     add_settings(
         output, SHARED, "json", "quiet", helps={"json": "files and error on stdout as JSON (default: a table)"}
     )
-    arguments = parser.parse_args(in_our_words(argv, WORDS))
+    arguments = parser.parse_args(argv)
     flags.use_cache_dir(arguments.build_cache)
     file = _file(arguments)
     hub_cache = nullcontext() if arguments.cache_dir is None else environment_variable(HUB_CACHE, arguments.cache_dir)

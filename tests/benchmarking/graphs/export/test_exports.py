@@ -238,6 +238,7 @@ def test_export_to_openvino_agrees_with_torch(command, tmp_path):
             "openvino files support float32, float16",
         ),
         (("tiny-gpt2", "--format", "openvino", "--opset", "18"), "--opset applies to ONNX files only"),
+        (("tiny-gpt2", "--opset-version", "x"), "argument --opset-version: "),
         (("tiny-gpt2", "--max-length", "100000"), "100000"),
         (("tiny-vit", "--max-length", "8"), "has no token inputs"),
         (("no such model", "--task", "x"), "no such model"),
