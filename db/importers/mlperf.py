@@ -22,7 +22,7 @@ from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
     Fields,
     csv_header,
-    csv_rows,
+    csv_table_rows,
     has_columns,
     has_keys,
     json_objects,
@@ -357,20 +357,21 @@ def _word(fields: Fields, name: str) -> str | None:
 
 
 def _results_in(file: ForeignFile) -> Iterator[Row]:
-    """The results in a table, each with its power. Raises FormatError for power without a result."""
+    """The results in the file's tables, each with its power. Raises FormatError for power without a result."""
+    found: list[tuple[int, Fields]] = []
     if isinstance(file.json, list):
-        rows = json_objects(file, file.json, "row", 0)
-        found = [
-            Fields(file, {PUBLISHED.get(name, name): row.peek(name) for name in row}, row.path, numbers_are_text=True)
-            for row in rows
-        ]
+        for table, rows in enumerate(file.json_lists):
+            for row in json_objects(file, rows, "row", 0):
+                named = {PUBLISHED.get(name, name): row.peek(name) for name in row}
+                found.append((table, Fields(file, named, row.path, numbers_are_text=True)))
     else:
-        found = list(csv_rows(file, IS_HEADER))
-    powers = {_table_key(row): row for row in found if _units(row).lower() in POWER}
-    for row in found:
+        found.extend(csv_table_rows(file, IS_HEADER))
+    keys = [(table, *(str(row.peek(name)).lower() for name in SAME_RESULT)) for table, row in found]
+    powers = {key: row for key, (_, row) in zip(keys, found, strict=True) if _units(row).lower() in POWER}
+    for key, (_, row) in zip(keys, found, strict=True):
         if _units(row).lower() in POWER:
             continue
-        power = powers.pop(_table_key(row), None)
+        power = powers.pop(key, None)
         value, units = row.number("Power_Result", low=0), row.text("Power_Units")
         stated = None if value is None or units is None else (value, units)
         yield row, stated if power is None else (power.required(power.number, "Result"), _units(power))
@@ -380,10 +381,6 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
 
 def _units(row: Fields) -> str:
     return row.text("Units") or ""
-
-
-def _table_key(row: Fields) -> tuple[str, ...]:
-    return tuple(str(row.peek(name)).lower() for name in SAME_RESULT)
 
 
 PLUGIN = Format(

@@ -306,12 +306,14 @@ def _doubts(invocations: int) -> tuple[Doubt, ...]:
 
 
 def _printed_parts(file: ForeignFile) -> list[list[tuple[int, str]]]:
-    """The lines of each invocation in a log. An invocation begins with its command, or with a repeated first label."""
+    """The lines of each invocation in a log. An invocation begins with its command, its threads, or a repeated first
+    label."""
     found: list[list[tuple[int, str]]] = [[]]
     labels: set[str] = set()
     for number, line in _lines(file):
         label = line.partition(":")[0]
-        if (label in FIRST_LABELS and label in labels) or (COMMAND.search(line) and labels & set(FIRST_LABELS)):
+        is_begin = COMMAND.search(line) or THREADS.match(line)
+        if (label in FIRST_LABELS and label in labels) or (is_begin and labels & set(FIRST_LABELS)):
             found.append([])
             labels = set()
         labels.add(label)

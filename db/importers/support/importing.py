@@ -158,7 +158,8 @@ def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, gi
         return None
 
     def content(run: Run, result: Result) -> bytes:
-        return hashlib.sha256(repr((run.cell, replace(result, result_id=""))).encode()).digest()
+        # Without what is kept: text that was appended may be kept with the result before it.
+        return hashlib.sha256(repr((run.cell, replace(result, result_id="", extra={}))).encode()).digest()
 
     def results_in(part: bytes) -> list[tuple[Run, Result]] | None:
         of_part = replace(whole, content=part)  # with the digest of the whole: it names models

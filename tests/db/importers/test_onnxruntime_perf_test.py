@@ -172,6 +172,12 @@ def test_printed_threads_are_read_without_the_command(tmp_path):
     assert run.cell.device.type == "unknown"
 
 
+def test_printed_threads_are_those_of_the_invocation_below_them(tmp_path):
+    lines = (f"Setting intra_op_num_threads to {threads}\n{PRINTED}" for threads in (4, 8))
+    first, second = runs_of(written(tmp_path, "".join(lines)))
+    assert (first.cell.num_threads, second.cell.num_threads) == (4, 8)
+
+
 def test_a_model_before_the_flags_is_named_and_so_is_a_command_of_several_lines(tmp_path):
     first, second = (
         "onnxruntime_perf_test yolo.q.onnx -x 4 -r 10 -e spacemit -I",
