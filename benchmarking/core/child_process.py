@@ -189,9 +189,9 @@ def environment(variables: Mapping[str, str] | None = None, *, path_first: Path 
     """A child's environment: this process's, updated with `variables`, with our packages first on the module path.
 
     `path_first` replaces our packages as the first folder on the module path. Relative folders on that path are left
-    out, since they would refer to the working folder.
+    out, since they would refer to the working folder. What goes through pipes is UTF-8 in every locale, on both sides.
     """
-    found = {**os.environ, **(variables or {})}
+    found = {**os.environ, **(variables or {}), "PYTHONIOENCODING": "utf-8:surrogateescape"}
     named = filter(os.path.isabs, found.get("PYTHONPATH", "").split(os.pathsep))
     found["PYTHONPATH"] = os.pathsep.join([str(path_first or ROOT), *named])
     return found

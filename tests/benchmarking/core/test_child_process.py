@@ -203,10 +203,12 @@ def started_in(tree):
     return found
 
 
-def test_json_output_of_a_child_is_parsed(monkeypatch):
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_json_output_of_a_child_is_parsed_in_every_encoding_of_the_terminal(monkeypatch, encoding):
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
     monkeypatch.setattr(child_process, "module_command", lambda *words: (*child_process.OWN_PYTHON, "-c", *words))
     echo = "import sys; print('noise'); print(sys.stdin.read())"
-    assert child_process.run_module_json(echo, input_text='{"a": [1, null]}') == {"a": [1, None]}
+    assert child_process.run_module_json(echo, input_text='{"modèle": [1, null]}') == {"modèle": [1, None]}
 
 
 @pytest.mark.parametrize(
