@@ -1,7 +1,8 @@
 """Capabilities of a stream (width, colours, rewritable lines), escaping of its output, and the progress display.
 
 Names, errors and other contents may contain control characters, which could control a terminal. While a command runs,
-stdout and stderr escape them; only the progress display and the styles of tables are sent unescaped.
+stdout and stderr escape them; only the progress display and the styles of tables are sent unescaped. They also escape
+what their encoding does not have; data for programs is UTF-8 in every locale.
 
 2026-11-22: progress is drawn only when there is something new. rich's own refresh thread wakes ten times a second, even
 during measurements on this machine; this process sleeps instead.
@@ -9,7 +10,9 @@ during measurements on this machine; this process sleeps instead.
 
 from __future__ import annotations
 
+import codecs
 import io
+import json
 import os
 import stat
 import sys
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress
 
+ESCAPES = "benchhouse.escapes"
+"""The error handler that writes characters beyond a stream's encoding as JSON has them, so that a document keeps its
+meaning."""
 RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 DEFAULT_WIDTH = 80
 """Columns of a terminal that does not report its width."""
@@ -139,6 +145,15 @@ class GuardedStream:
         return getattr(self.unguarded, name)
 
 
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(ESCAPES, _escaped)
+
+
 class _Pipe(io.FileIO):
     """A pipe whose reader may go, as `head` does: what is written then goes nowhere."""
 
@@ -171,8 +186,8 @@ def _outliving(stream: TextIO) -> TextIO:
 
 @contextmanager
 def guarded_streams(*, outlive_readers: bool = False) -> Iterator[None]:
-    """Inside, stdout and stderr are guarded, including a final traceback. With `outlive_readers`, a pipe that nobody
-    reads any more raises no BrokenPipeError."""
+    """Inside, stdout and stderr are guarded, including a final traceback, and take every character. With
+    `outlive_readers`, a pipe that nobody reads any more raises no BrokenPipeError."""
     # Connect the streams that were closed when the program started ("COMMAND >&-") to nowhere: the next
     # file to be opened, such as the database, would take their place, and get what is printed.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -182,6 +197,10 @@ def guarded_streams(*, outlive_readers: bool = False) -> Iterator[None]:
             setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     before = sys.stdout, sys.stderr
     given = [unguarded(stream) for stream in before]
+    files = [stream for stream in given if isinstance(stream, io.TextIOWrapper)]
+    settings = [(file.encoding, file.errors) for file in files]
+    for file in files:
+        file.reconfigure(errors=ESCAPES)
     streams = [_outliving(stream) for stream in given] if outlive_readers else given
     sys.stdout, sys.stderr = (cast(TextIO, GuardedStream(stream)) for stream in streams)
     sys.excepthook = _print_traceback
@@ -192,6 +211,8 @@ def guarded_streams(*, outlive_readers: bool = False) -> Iterator[None]:
         for stream in streams:
             if stream not in given:
                 stream.flush()
+        for file, (encoding, errors) in zip(files, settings, strict=True):
+            file.reconfigure(encoding=encoding, errors=errors)
 
 
 def unguarded(stream: TextIO) -> TextIO:
@@ -224,7 +245,12 @@ class DataStream(GuardedStream):
 
 def data_stream() -> TextIO:
     """stdout for machine-readable output; guarded on a terminal, where a person reads it."""
-    return sys.stdout if sys.stdout.isatty() else cast(TextIO, DataStream(unguarded(sys.stdout)))
+    if sys.stdout.isatty():
+        return sys.stdout
+    stream = unguarded(sys.stdout)
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8")
+    return cast(TextIO, DataStream(stream))
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:

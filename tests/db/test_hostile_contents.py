@@ -232,6 +232,21 @@ def test_json_is_the_same_document_when_it_is_shown():
     assert json.loads(out.getvalue()) == {"text": HOSTILE}
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_stream_of_any_encoding_takes_every_character_and_data_is_utf_8(monkeypatch, encoding):
+    content = io.BytesIO()
+    stream = io.TextIOWrapper(content, encoding=encoding, newline="")
+    monkeypatch.setattr(sys, "stdout", stream)
+    document = {"model": "模型/café 🚀"}
+    with guarded_streams():
+        print(json.dumps(document, ensure_ascii=False))
+        data_stream().write("模型/café 🚀")
+    shown, _, data = content.getvalue().partition(b"\n")
+    assert json.loads(shown.decode(encoding)) == document
+    assert data.decode() == "模型/café 🚀"
+    assert (stream.encoding, stream.errors) == (encoding, "strict")
+
+
 def test_lines_of_data_are_searched_for_secrets_and_written_up_to_an_error():
     def lines():
         yield from (f"{number},hf_aBcD3fGh1JkLmN0pQrStUvWxYz12345678\r\n" for number in range(3000))
