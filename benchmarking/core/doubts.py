@@ -139,8 +139,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "tokens_counted_as_chunks": "the server did not report the tokens of some replies, or reported fewer than "
         "chunks, so each chunk counts as one token: there may be more; count them with --tokenizer, or enable the "
         "server's usage report (stream_options.include_usage)",
-        "other_output_length": "the server did not generate the requested number of tokens; check whether it supports "
-        "ignore_eos, and its context length",
+        "other_output_length": "the server, or your benchmark, did not generate the requested number of tokens; check "
+        "whether it supports ignore_eos, or stops at an end token, and its context length",
         "profiler_overhead": "the profiler slowed calls by more than half, so parts with many short operators look "
         "larger than they are; profile a larger batch or a longer sequence, or compare the shares of two runtimes' "
         "profilers",

@@ -29,7 +29,7 @@ class LaunchFacts(TypedDict, total=False):
 
     # The work of a call, from which rates are computed; None for none.
     items_per_call: int | None
-    tokens_per_call: int | None
+    tokens_per_call: float | None
     prompt_tokens_per_call: int | None
     new_tokens: int | None
     requests_in_flight: int
@@ -111,6 +111,8 @@ LATENCY_WALL = "latency_wall"
 LATENCY_REQUEST = "latency_request"
 """Raw metric: a request's latency by the runtime's own clock, if it has one."""
 TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - the name of a metric
+STATED_PER_TOKEN = "stated_time_per_token"  # noqa: S105 - the name of a metric
+"""Raw metric: the latency of a call over the tokens that it states to have generated."""
 
 
 def ns_to_ms(duration_ns: float) -> float:

@@ -6,7 +6,8 @@
          "gpu_metrics": {gpu_utilization_mean, ..., gpu_memory_used_mean, ..., sample_count, gpu_monitoring_status}}]}
 
 As in benchmark_v2 itself, statistics cover all iterations together, the standard deviation is the population's, memory
-is in MiB, and the time per output token is the latency divided by all tokens, including the first. Means of blocks of
+is in MiB, and the time per output token is the latency divided by all tokens, including the first: those that the
+benchmark states, else those requested. Means of blocks of
 calls have no statistics of how calls vary. What the layout has no fields for (`facts`) is in the metadata, under
 "benchhouse".
 """
@@ -18,7 +19,7 @@ from statistics import fmean, median, pstdev
 from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, LATENCY_WALL, MS_PER_S
+from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, LATENCY_WALL, MS_PER_S, STATED_PER_TOKEN
 from benchmarking.core.records import Result, Run, Samples
 from benchmarking.core.sample_statistics import quantile_of_sorted
 from benchmarking.core.text import told_apart
@@ -52,9 +53,12 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
         series = {"latency": (latency_s, "seconds")}
         if first_ms := raw_values(result, "time_to_first_token"):
             series["time_to_first_token"] = ([value / MS_PER_S for value in first_ms], "seconds")
-        if (tokens := result.point.new_tokens) is not None:
-            series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
-            series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
+        per_token_s = [value / MS_PER_S for value in raw_values(result, STATED_PER_TOKEN)]
+        if not per_token_s and (tokens := result.point.new_tokens) is not None:
+            per_token_s = [value / tokens for value in latency_s]
+        if len(per_token_s) == len(latency_s):
+            series["tokens_per_second"] = ([1 / value for value in per_token_s if value > 0], "tokens/sec")
+            series["time_per_output_token_seconds"] = (per_token_s, "seconds/token")
         in_blocks = any(one.inner_loops > 1 for one in timed_samples(result, LATENCY_WALL))
         measurements = {
             name: _statistics(name, values, unit, in_blocks=in_blocks and name != "time_to_first_token")

@@ -155,10 +155,10 @@ def measured_series(measurement: Measurement) -> Series:
     }
 
 
-def _count(measurement: Measurement, key: str) -> int | None:
+def _count(measurement: Measurement, key: str) -> float | None:
     """Number of items, tokens, ... in a call; None if it has none."""
     value = measurement.extra.get(key)
-    return value if isinstance(value, int) and value > 0 else None
+    return value if is_number(value) and value > 0 else None
 
 
 OVER_LAUNCHES: Mapping[OverLaunches, Callable[[Sequence[float]], float]] = {"median": median, "most": max}

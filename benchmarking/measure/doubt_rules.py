@@ -16,7 +16,7 @@ from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
 from benchmarking.core.doubts import SEVERITIES, doubt, of_slow_calls
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.plugins import kind_of
-from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload
+from benchmarking.core.records import Device, Doubt, Json, Point, Readings, Severity, Workload
 from benchmarking.core.sample_statistics import (
     IQR_ERROR,
     MIN_SAMPLES_FOR_CLOCK_STEP,
@@ -34,6 +34,9 @@ from benchmarking.core.text import grouped
 from benchmarking.devices.support.handles import CLOCK_BELOW_MAXIMUM, CLOCKS_SETTING
 from benchmarking.workloads.support.families import family_named
 
+MISCOUNTED = 0.01
+"""Relative difference of the tokens that calls state from those requested: a rate and a time that are rounded for
+printing differ by less, and one token of a hundred is no other work."""
 LEVEL = 0.01
 """False-positive rate of doubts about samples on a healthy machine; each threshold is widened by what that number of
 samples can show by chance."""
@@ -213,6 +216,13 @@ def about_claims(calls_ms: Mapping[str, Sequence[tuple[float, float]]]) -> Doubt
         elif ratio < 1 / CLAIM_OFF:
             raised.append(doubt("partly_timed", **evidence))
     return tuple(raised)
+
+
+def about_tokens(point: Point, asked: float | None, stated: float | None) -> Doubts:
+    """`other_output_length` where calls state to have generated other numbers of tokens than they were asked for."""
+    if point.new_tokens is None or not asked or not stated or math.isclose(asked, stated, rel_tol=MISCOUNTED):
+        return ()
+    return (doubt("other_output_length", asked=asked, tokens=stated),)
 
 
 def about_clock(*, timed_by_itself: bool) -> Doubts:

@@ -13,14 +13,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED, Operation
 from benchmarking.core.device_contracts import DeviceHandle, Span
 from benchmarking.core.errors import UnsupportedError, UsageError, first_line, is_device_lost, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import LATENCY_WALL, NS_PER_S, LaunchFacts, ns_to_ms, ns_to_s
+from benchmarking.core.metrics import LATENCY_WALL, NS_PER_S, STATED_PER_TOKEN, LaunchFacts, ns_to_ms, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     FAILED,
@@ -147,6 +147,7 @@ def measure_point(
     )
     result = _merge(result, _custom_metrics(operation, result))
     times = latency.watch
+    facts = _facts(context, passes)
     absent = token_reasons(operation.new_tokens, streams=operation.streams)
     if not times.device_ns:
         absent["latency_device"] = f"{NOT_SUPPORTED}: {handle.why_no_timer}"
@@ -176,10 +177,11 @@ def measure_point(
             *first.correctness.doubts,
             *doubt_rules.about_clock(timed_by_itself=operation.times_itself),
             *doubt_rules.about_claims(operation.claimed_ms()),
+            *doubt_rules.about_tokens(point, operation.tokens_per_call, facts["tokens_per_call"]),
             *doubt_rules.about_warm_up(warm.steady, warm.calls),
             *_doubts(context, latency),
         ),
-        extra={**_facts(context, passes), **cold, **warm.extra, **result.extra, **ends},
+        extra={**facts, **cold, **warm.extra, **result.extra, **ends},
     )
 
 
@@ -317,13 +319,23 @@ def _sample_series(
     )
 
 
+def _tokens_per_call(operation: Operation, watch: Stopwatch) -> float | None:
+    """The tokens of a call: those requested, or the mean of those that the calls state; None if only some do."""
+    if (stated_ns := watch.own_ns.get(STATED_PER_TOKEN)) is None:
+        return operation.tokens_per_call
+    if len(stated_ns) != len(watch):
+        return None
+    mean = fmean(call_ns / each_ns for call_ns, each_ns in zip(watch.block_ns, stated_ns, strict=True))
+    return round(mean) if math.isclose(mean, round(mean), rel_tol=1e-3) else mean
+
+
 def _facts(context: MeasureContext, passes: list[LatencyPass]) -> LaunchFacts:
     """The amount of work in a call, from which rates are computed; with several requests in flight, the wall time of
     all timed ones, the denominator of the throughput; and a throttled pass that was repeated."""
     operation, latency = context.operation, passes[-1]
     facts: LaunchFacts = {
         "items_per_call": operation.items_per_call,
-        "tokens_per_call": operation.tokens_per_call,
+        "tokens_per_call": _tokens_per_call(operation, latency.watch),
         "prompt_tokens_per_call": operation.prompt_tokens_per_call,
         "new_tokens": operation.new_tokens,
     }

@@ -33,7 +33,14 @@ from benchmarking.core.errors import (
     memory_errors,
     out_of_memory,
 )
-from benchmarking.core.metrics import LATENCY_WALL, NS_PER_MS, NS_PER_S, TIME_TO_FIRST_TOKEN, CustomMetric
+from benchmarking.core.metrics import (
+    LATENCY_WALL,
+    NS_PER_MS,
+    NS_PER_S,
+    STATED_PER_TOKEN,
+    TIME_TO_FIRST_TOKEN,
+    CustomMetric,
+)
 from benchmarking.core.plugins import has, kind_of, names_with
 from benchmarking.core.records import (
     BENCH_FIELDS,
@@ -186,6 +193,11 @@ class BenchOperation(Operation):
         return count_work(lambda: self.run(lambda name: None))
 
 
+def _amount(value: object) -> float | None:
+    """What a benchmark states; None for anything but a number above 0."""
+    return float(value) if is_number(value) and math.isfinite(value) and value > 0 else None
+
+
 class SelfTimedOperation(BenchOperation):
     """A benchmark that times its calls itself."""
 
@@ -207,10 +219,11 @@ class SelfTimedOperation(BenchOperation):
         self._own_ns = {}  # a time that only some calls report is not one of the others
         with memory_errors(f"running {self._label}"):
             if self._has_first_token:
-                self._own_ns[TIME_TO_FIRST_TOKEN] = self._measured_ns("measure_time_to_first_token")
-            self._own_ns[LATENCY_WALL] = (
-                self._measured_ns("measure_latency") if self._has_latency else self._own_ns[TIME_TO_FIRST_TOKEN]
-            )
+                self._measure("measure_time_to_first_token", TIME_TO_FIRST_TOKEN)
+            if self._has_latency:
+                self._measure("measure_latency", LATENCY_WALL)
+            else:
+                self._own_ns[LATENCY_WALL] = self._own_ns[TIME_TO_FIRST_TOKEN]
 
     def own_times_ns(self) -> Mapping[str, int]:
         return self._own_ns
@@ -229,28 +242,33 @@ class SelfTimedOperation(BenchOperation):
         rate = CustomMetric(name=CLAIMED_RATE, value=median(self._rates), unit="tokens/s", better="higher")
         return (*super().metrics(), rate)
 
-    def _measured_ns(self, method: str) -> int:
-        """The result of a timing method, in nanoseconds. Raises BenchhouseError for an invalid time."""
+    def _measure(self, method: str, metric: str) -> None:
+        """Keep the result of a timing method, in nanoseconds. Raises BenchhouseError for an invalid time, but nothing,
+        or 0, is no first token, where there is a latency."""
         measure = getattr(self.bench, method)
         in_seconds = takes_config(getattr(type(self.bench), method))
         started_ns = time.perf_counter_ns()
         value: Any = measure(self._config) if in_seconds else measure()
         wall_ns = time.perf_counter_ns() - started_ns
         if isinstance(value, TimingResult):
-            if value.tokens_per_second:
-                self._rates.append(value.tokens_per_second)
-            if value.total_tokens_generated and self.tokens_per_call is not None:
-                self.tokens_per_call = value.total_tokens_generated
+            rate, tokens = _amount(value.tokens_per_second), _amount(value.total_tokens_generated)
+            if rate is not None:
+                self._rates.append(rate)
             if value.time_to_first_token and not self._has_first_token:
                 self._own_ns[TIME_TO_FIRST_TOKEN] = round(value.time_to_first_token * NS_PER_S)
             value, in_seconds = value.latency, True
+            per_token_ns = NS_PER_S * (value / tokens if tokens else 1 / rate if rate else math.inf)
+            if metric == LATENCY_WALL and math.isfinite(per_token_ns):
+                self._own_ns[STATED_PER_TOKEN] = round(per_token_ns)
+        if metric != LATENCY_WALL and self._has_latency and (value is None or value == 0):
+            return
         if not is_number(value) or not math.isfinite(value) or value <= 0:
             unit = "seconds" if in_seconds else "milliseconds"
             name = f"{type(self.bench).__name__}.{method}"
             raise BenchhouseError(f"{name} must return {unit}, a number above 0: got {value!r}")
         claimed_ns = float(value) * (NS_PER_S if in_seconds else NS_PER_MS)
         self._claims.setdefault(method, []).append((claimed_ns / NS_PER_MS, wall_ns / NS_PER_MS))
-        return round(claimed_ns)
+        self._own_ns[metric] = round(claimed_ns)
 
     def _counted(self) -> Readings:
         why = f"{NOT_APPLICABLE}: the benchmark times itself, so it is unknown what a call includes"

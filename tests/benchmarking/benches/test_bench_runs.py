@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.scenario_file import scenario_file
 from benchmarking.runtimes.bench import PLUGIN
 
 pytestmark = pytest.mark.forked_children
@@ -215,6 +216,59 @@ def test_a_time_that_a_benchmark_reports_for_one_call_is_not_that_of_the_others(
     (result,) = measure(iterations=None)[0].results
     assert [series.metric for series in result.samples if series.phase == "measure"] == ["latency_wall"]
     assert "time_to_first_token_ms" not in result.metrics
+
+
+@pytest.mark.parametrize(
+    ("stated", "batch_size", "tokens"),
+    [
+        ("tokens_per_second=5 / 0.01", 1, 5),  # it stopped after 5 of 100 tokens
+        ("total_tokens_generated=100 if self.calls % 2 else 10", 1, 70),  # of three calls: 100, 10, 100
+        ("tokens_per_second=1, total_tokens_generated=100", 1, 100),
+        ("tokens_per_second=100 / 0.01", 2, 100),
+        ("tokens_per_second=float('nan'), total_tokens_generated='a'", 2, 200),
+        ("tokens_per_second=100 / 0.01 if self.calls > 3 else None", 1, None),
+    ],
+)
+def test_the_rate_of_tokens_is_the_one_that_a_benchmark_states(write, measure, stated, batch_size, tokens):
+    body = f"""
+    from benchmarking import TimingResult
+    class Generates(ModelBenchmark):
+        configs = [BenchmarkConfig(
+            name="g", batch_size={batch_size}, new_tokens=100, iterations=3, warmup_iterations=1)]
+        calls = 0
+        def setup_model(self): ...
+        def measure_latency(self):
+            self.calls += 1
+            return TimingResult(latency=0.01, {stated})
+    """
+    write("one.py", body)
+    (run,) = measure(iterations=None)
+    (result,) = run.results
+    expected = None if tokens is None else pytest.approx(tokens / 0.01)
+    assert result.metrics.get("throughput_tokens_per_sec") == expected
+    is_as_asked = tokens in (None, batch_size * 100)
+    assert ("other_output_length" in {doubt.kind for doubt in result.doubts}) is not is_as_asked
+    measurements = scenario_file("g", [(run, result)])["benchmark_scenarios"][0]["measurements"]
+    if "per_second=5" in stated:
+        assert measurements["tokens_per_second"]["median"] == pytest.approx(500)
+        assert measurements["time_per_output_token_seconds"]["median"] == pytest.approx(0.002)
+    assert ("tokens_per_second" in measurements) is (tokens is not None)
+
+
+@pytest.mark.parametrize("first", ["0.0", "None"])
+def test_without_a_first_token_the_latency_stays(write, measure, first):
+    write(
+        "one.py",
+        f"""
+        class Encodes(ModelBenchmark):
+            def setup_model(self): ...
+            def measure_time_to_first_token(self): return {first}
+            def measure_latency(self): return 4
+        """,
+    )
+    (result,) = measure()[0].results
+    assert result.metrics["latency_median_ms"] == 4
+    assert result.missing["time_to_first_token_ms"].endswith("the call times itself and does not report it")
 
 
 def test_work_of_a_torch_benchmark_is_counted(write, measure):
