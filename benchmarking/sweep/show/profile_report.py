@@ -293,7 +293,7 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
         factor = f", {layers[slowest] / usual:.1f} times the median layer" if usual else ""
         yield visible(f"The slowest layer is {slowest}: {number(layers[slowest], 3)} ms{factor}.")
     if (outside := _outside_share(profile)) is not None:
-        yield f"Outside all operators (Python and the framework): {outside:.0%}."
+        yield f"Outside all operators (Python and the framework): at least {outside:.0%}."
     elif "outside_operators_ms" in breakdown.metrics:
         yield "How much of a call is outside all operators is unknown: the profiler slows the operators themselves."
     if (idle := _idle_share(profile)) is not None:
@@ -321,7 +321,7 @@ def _at_peak(modules: Sequence[ModuleTime]) -> str:
 
 
 def _outside_share(profile: Profile) -> float | None:
-    """Share of a call without the profiler that its operators leave, whose own times include little of the profiler's
+    """Least share of a call without the profiler that its operators leave, whose times include some of the profiler's
     overhead; None if they include so much that they exceed the call, or if they are not reported."""
     breakdown, call_ms = profile.call.breakdown, median(profile.call.latency_ms)
     outside_ms = breakdown.metrics.get("outside_operators_ms")
@@ -387,7 +387,7 @@ def _batch(profile: Profile) -> Iterator[Advice]:
         text = f"a larger batch: the accelerator waits for the host for {idle:.0%} of a call"
         yield Advice(what="batch", text=text)
     elif outside is not None and idle is None and outside >= MIN_SHARE:
-        text = f"a larger batch: {outside:.0%} of a call is outside operators and hardly grows with the batch"
+        text = f"a larger batch: at least {outside:.0%} of a call is outside operators and hardly grows with the batch"
         yield Advice(what="batch", text=text)
 
 
@@ -414,7 +414,7 @@ def _compile(profile: Profile) -> Iterator[Advice]:
         )
         yield Advice(what="compile", text=text, changes={"runtime": compiling_runtime()})
     elif outside >= MIN_SHARE:
-        text = f"--runtime compiled: {calls:.0f} operator calls, with {outside:.0%} of a call between them"
+        text = f"--runtime compiled: {calls:.0f} operator calls, with at least {outside:.0%} of a call between them"
         yield Advice(what="compile", text=text, changes={"runtime": compiling_runtime()})
 
 
