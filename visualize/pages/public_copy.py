@@ -72,6 +72,12 @@ FROM benchmark_runs
 UNION SELECT DISTINCT unnest([device, split_part(device, ':', 1), runtime, precision, task]) FROM profiles
 UNION SELECT DISTINCT kind FROM profile_modules
 """
+IMPORTED = "SELECT run_id, ingested_at FROM benchmark_runs WHERE origin_format IS NOT NULL"
+TAKE_IMPORTED = """
+UPDATE benchmark_runs SET ingested_at = stored.ingested_at
+FROM (SELECT unnest($ids) AS run_id, unnest($times) AS ingested_at) AS stored
+WHERE benchmark_runs.run_id = stored.run_id
+"""
 OWN = "profile_id IN (SELECT unnest($ids::VARCHAR[]))"
 PROFILE_ROWS = {
     "hardware_info": "SELECT * FROM hardware_info WHERE hardware_id IN (SELECT hardware_id FROM profiles WHERE {own})",
@@ -171,7 +177,8 @@ def _row(row: Mapping[str, Any], names: Names | None) -> dict[str, Any]:
 
 
 def _take_judgements(source: Warehouse, target: Warehouse, names: Names | None) -> None:
-    """Copy aliases and alerts of the copied series without their notes, and search for changes again."""
+    """Copy aliases and alerts of the copied series without their notes, and the times of imports, and search for
+    changes again."""
 
     def metric(row: Mapping[str, Any]) -> str:  # a custom metric may have the name of a host
         name: str = row["metric"]
@@ -188,7 +195,10 @@ def _take_judgements(source: Warehouse, target: Warehouse, names: Names | None) 
         if own and canonical and own != canonical
     ]
     alerts = [{**row, "metric": metric(row)} for row in source.query(ALERTS).dicts()]
+    imported = source.query(IMPORTED).dicts()
+    times = {"ids": [row["run_id"] for row in imported], "times": [row["ingested_at"] for row in imported]}
     with target.transaction() as connection:
+        connection.execute(TAKE_IMPORTED, times)
         for sql, rows in ((TAKE_ALIAS, aliases), (TAKE_ALERT, alerts)):
             for row in rows:
                 connection.execute(sql, row)

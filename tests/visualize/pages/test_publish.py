@@ -254,6 +254,21 @@ def test_a_host_renames_no_kind_of_doubt_axis_setting_or_metric_with_its_name_in
         assert not [name for name in kept if f'"{name}"' not in row["words"]]
 
 
+def test_the_site_says_when_files_were_imported_and_not_when_it_was_published(tmp_path):
+    path = tmp_path / "imported.duckdb"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(make_run(batch_sizes=(1,), iterations=9, origin=Origin(format="a-tool", definition="a-tool")))
+        with warehouse.transaction() as connection:
+            connection.execute("UPDATE benchmark_runs SET ingested_at = '2026-01-05 06:07:08'")
+    with (
+        closing(Snapshots(path)) as snapshots,
+        snapshots.reading() as data,
+        public_copy(data, EVERYTHING, "x", with_hosts=False) as copy,
+    ):
+        (row,) = copy.warehouse.query("SELECT ingested_at::VARCHAR AS at FROM benchmark_runs").dicts()
+    assert row["at"] == "2026-01-05 06:07:08"
+
+
 def test_a_host_named_like_a_word_of_models_renames_no_model(tmp_path):
     with Warehouse.open(tmp_path / "models.duckdb") as warehouse:
         for model, source, host in (

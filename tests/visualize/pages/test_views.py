@@ -40,7 +40,7 @@ from visualize.pages.public_copy import public_copy
 from visualize.pages.result_rows import launches_of, noted_doubts
 from visualize.pages.site import LiveSite, NotFoundError, environment, render, views
 from visualize.pages.snapshot import Snapshots
-from visualize.pages.views import charts_page, console_page, profiles_page, trends_page
+from visualize.pages.views import charts_page, console_page, profiles_page, results_page, trends_page
 from visualize.report.content import report_of
 
 pytestmark = pytest.mark.forked_children
@@ -1216,6 +1216,14 @@ def test_a_custom_metric_that_became_worse_is_on_the_overview_and_can_raise_an_a
         here, there = ([[cell.text for cell in row] for row in getattr(one, table).rows] for one in (overview, copied))
         published_words = {"score (points)": "host (points)"}  # without the name of the host
         assert there == [[published_words.get(text, text) for text in row] for row in here], table
+
+
+def test_a_page_of_results_beyond_the_last_one_is_the_last_one(data):
+    found = page_of(data, "results", all="1", page="99")
+    assert found.first - 1 == (found.count - 1) // results_page.PAGE_ROWS * results_page.PAGE_ROWS > 0
+    assert found.last == found.count
+    assert found.following is None
+    assert page_of(data, "results", page="99", model="never measured").count == 0
 
 
 def test_each_column_of_the_results_sorts_and_missing_values_come_last(data):

@@ -124,7 +124,7 @@ class ResultsParameters:
 
 
 def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
-    """The page. Raises UsageError for an unknown column."""
+    """The page; the last one, for a number beyond it. Raises UsageError for an unknown column."""
     values = _filter_values(parameters)
     view = "all_results" if parameters.all else "latest_results"
     known = _columns(own_metrics(data))
@@ -137,6 +137,8 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
     found = data.warehouse.query(SHOWN.format(view=view, filters=FILTERS, order=order), {**values, **more}).dicts()
     counted = found or data.warehouse.query(COUNT.format(view=view, filters=FILTERS), values).dicts()
     count, ids = int(counted[0]["results"]), [row["result_id"] for row in found]
+    if count and not found:
+        return page(data, replace(parameters, page=-(-count // PAGE_ROWS)))
     columns, runs_of_ticked = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS)), list[dict[str, Any]]()
     if parameters.tick:
         runs_of_ticked = data.warehouse.query(RUNS, {"ids": list(parameters.tick)}).dicts()
