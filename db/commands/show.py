@@ -26,7 +26,14 @@ from benchmarking.core.records import to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import bars_for, counted, number, sparkline, wrapped
-from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch, next_launch_text, throughput_note
+from benchmarking.core.verdicts.launches import (
+    INTERVAL,
+    NEXT,
+    launch_notes,
+    next_launch,
+    next_launch_text,
+    throughput_note,
+)
 from db.commands.arguments import (
     add_database,
     add_rows,
@@ -153,7 +160,7 @@ def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
         key(heading=SETTINGS, text=lambda row: row[SETTINGS]),
         key(heading="point", text=_point),
         value(heading=_heading(DEFAULT_METRIC), text=partial(_number, name=DEFAULT_METRIC)),
-        value(heading="95 % interval", text=_interval, spare=3),
+        value(heading=INTERVAL, text=_interval, spare=3),
         *(value(heading=_heading(name), text=partial(_number, name=name)) for name in names[:-1]),
         value(heading=NEXT, text=lambda row: next_launch_text(row["launch_values"]), spare=4),
         *(value(heading=_heading(name), text=partial(_number, name=name)) for name in names[-1:]),

@@ -53,6 +53,8 @@ CALLS_NOTE = (
     f"(calls): the interval covers {COVERS['within']}: that takes {MIN_LAUNCHES_FOR_BETWEEN} or more (--launches)"
 )
 """The meaning of the mark "(calls)"."""
+INTERVAL = "95 % interval"
+"""Heading of the interval of the typical launch."""
 NEXT = "next launch"
 """Heading of the prediction interval."""
 LEAST_FOR_NEXT = 5
@@ -131,16 +133,15 @@ def launch_notes(points: Mapping[str, Sequence[float]], left_out: Collection[str
     """Notes about the launches of labelled points: the levels on which they lie, and where no next launch can be
     predicted although there is an interval of the typical one. Headings that are `left_out` are not explained."""
     notes = level_notes(points)
-    counts = [len(values) for values in points.values()]
-    if any(count >= LEAST_FOR_NEXT for count in counts):
-        following = f"; {NEXT}: where another one would be, with 95 % probability" if NEXT not in left_out else ""
-        notes.append(f"95 % interval: of {COVERS['between']}{following}")
-    elif any(count >= MIN_LAUNCHES_FOR_BETWEEN for count in counts):
-        notes.append(
-            f"95 % interval: of {COVERS['between']}; {max(counts)} launches are too few to predict the next one "
-            f"(--launches {LEAST_FOR_NEXT})"
-        )
-    return notes
+    most = max(map(len, points.values()), default=0)
+    parts = []
+    if most >= MIN_LAUNCHES_FOR_BETWEEN and INTERVAL not in left_out:
+        parts.append(f"{INTERVAL}: of {COVERS['between']}")
+        if most < LEAST_FOR_NEXT:
+            parts.append(f"{most} launches are too few to predict the next one (--launches {LEAST_FOR_NEXT})")
+    if most >= LEAST_FOR_NEXT and NEXT not in left_out:
+        parts.append(f"{NEXT}: where another one would be, with 95 % probability")
+    return [*notes, *(["; ".join(parts)] if parts else [])]
 
 
 def throughput_note(label: str, per_sec: float | None, at_median: float | None, unit: str) -> str | None:

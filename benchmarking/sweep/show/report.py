@@ -21,7 +21,14 @@ from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import counted, first_few, grouped, number, wrapped
 from benchmarking.core.verdicts.judging import Speedup, launch_medians_ms, speedups
-from benchmarking.core.verdicts.launches import CALLS_NOTE, NEXT, launch_notes, next_launch_text, throughput_note
+from benchmarking.core.verdicts.launches import (
+    CALLS_NOTE,
+    INTERVAL,
+    NEXT,
+    launch_notes,
+    next_launch_text,
+    throughput_note,
+)
 from benchmarking.core.verdicts.words import SIMULATED
 from benchmarking.measure.context import DEFAULT_PROFILE, PROFILES
 from benchmarking.workloads.support.families import family_named
@@ -101,7 +108,7 @@ def _columns(run: Run) -> list[Column[Result]]:
     return [
         *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
         _metric("latency_median_ms"),
-        Column(heading="95 % interval", text=_interval, is_number=True),
+        Column(heading=INTERVAL, text=_interval, is_number=True),
         Column(heading=NEXT, text=lambda result: next_launch_text(_launches(result)), is_number=True, spare=2),
         _metric("latency_p90_ms", spare=4),
         _metric("total_ms", spare=3),

@@ -47,6 +47,8 @@ def test_a_column_that_is_not_shown_is_not_explained():
         "95 % interval: of the typical launch; next launch: where another one would be, with 95 % probability"
     ]
     assert launch_notes(values, left_out=("next launch",)) == ["95 % interval: of the typical launch"]
+    for launches in (values, {"b1": values["b1"][:3]}):
+        assert launch_notes(launches, left_out=("95 % interval", "next launch")) == []
 
 
 def test_two_levels_are_named_with_their_distance_and_share():
