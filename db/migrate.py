@@ -62,12 +62,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "6ffad98d8b426789bfccd69ac8043b6b76ee99fd9ae3aa139f36c36df0cd1cd5",  # created and read by DuckDB 1.5
-    "c13abb7fcecbfe378cabe0a244d039d19ed21c8d79958692b5779d61a00459a4",  # created and read by 2.0
-    "0dc8775c8f40c316d1e93fcafa8225b8044b1b6cd0d3c341bd3ffdabc800aabc",  # created by 1.5, read by 2.0
-    "5262c0b0f36265468897f05bd2c35939aacd3f31798566310e0ac5b94711440b",  # created by 2.0, read by 1.5
-    "28c87dc0cdf681e9490b105f33f9e7594e41c58b495fd4410d56e8938de01745",  # that, next written by 2.0, read by 1.5
-    "aebc8a3b8547ef8d5383db7ad2954a97dc65d75dee1309f345b8c80d9c3d0eaf",  # the first, next written by 2.0, read by 1.5
+    "ee5f1e160ea85a9c324b91837fe1bd5175368485954982e1f1f36b34de1fa50e",  # created and read by DuckDB 1.5
+    "cccd4813b7af12e6cd0883f6a073923c5ee89264e243a7b07941b876fea7f592",  # created and read by 2.0
+    "84a082e9d40396433791cf63ce6aa747e6df95f72c09273520a38049c9d8449d",  # created by 1.5, read by 2.0
+    "8c61ca37adafad96d360e84347aee677975ec9281f25177e7d152c760ba6ae35",  # created by 2.0, read by 1.5
+    "7e047a1779de3f81c6018275c373829e1a5e668db787ac403d495d0457a8f4ef",  # that, next written by 2.0, read by 1.5
+    "1b0857941a268d6ee5d521da5a747de2cad7f46c31eeddbc23ba1d3a0af8990a",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

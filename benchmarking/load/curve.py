@@ -129,11 +129,14 @@ def _fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 def meets(result: Result) -> bool | None:
     """Whether a rate meets the limits: the required share of its requests do, the server kept up, and MLPerf's loadgen,
-    if used, considers the test valid. None if it is unknown how many requests do."""
+    if used, considers the test valid. None if that depends on requests of which it is unknown."""
     if any(doubt.kind in NOT_MET for doubt in result.doubts):
         return False
     share = result.metrics.get("goodput_share")
-    return None if share is None else share >= required(result)
+    if share is not None:
+        return share >= required(result)
+    met = [one for requests in result.requests for one in requests.meets_limits]
+    return share_holds(met.count(True), met.count(None), len(met), required(result))
 
 
 def holds(result: Result) -> bool | None:
@@ -341,14 +344,14 @@ class _Search:
         self.spent += max(durations, took)
         wrong = disturbances(result)
         is_met = meets(result)
-        if result.status == "ok" and is_met is None:
+        is_unstable = any(doubt.kind in NOT_MET for doubt in result.doubts)
+        if result.status == "ok" and not is_unstable and "goodput_share" not in result.metrics:
             why = result.missing.get("goodput_share", "it is unknown how many requests met the limits")
             self.unknown = why.removeprefix(f"{NOT_SUPPORTED}: ")
             return None
         if result.status != "ok" or wrong:
             self.invalid[rate] = ", ".join(wrong) or str(result.error)
             return None
-        is_unstable = any(doubt.kind in NOT_MET for doubt in result.doubts)
         self.looks.append(look_of(result.requests, rate, self._allowed, is_unstable=is_unstable))
         self.used.append(result)
         self._posterior = None

@@ -61,7 +61,7 @@ from benchmarking.load.connections import NO_SOCKET
 from benchmarking.load.generator import Level, omission_advice
 from benchmarking.load.load_statistics import about_window, rates_of, window_of
 from benchmarking.load.observer import Observed
-from benchmarking.load.traffic import Traffic, share_in_time, why_unknown
+from benchmarking.load.traffic import TOGETHER_MS, Traffic, per_token_ms, share_in_time, why_unknown
 from benchmarking.measure.aggregate import summarise
 
 TAILS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -82,8 +82,6 @@ OTHER_INPUT_LENGTH = 0.2
 MOST_AT_ONCE = 0.1
 """Maximum share of responses that may arrive in a single piece although they have several tokens, and of tokens that
 may arrive with the one before."""
-TOGETHER_MS = 0.1
-"""Chunks that arrive with smaller gaps were sent together: no server makes 10 000 tokens/s for one request."""
 TOTALS = ("requests_per_sec", "output_tokens_per_sec", "goodput_requests_per_sec")
 """Rates that are also stored from the first start to the last end, with the prefix "total_"."""
 RATES = (*TOTALS, *(f"total_{name}" for name in TOTALS), "input_tokens_per_sec", "goodput_tokens_per_sec")
@@ -117,24 +115,20 @@ class Series:
     @classmethod
     def of(cls, requests: Requests) -> Series:
         rows = zip(
-            *(requests.intended_ms, requests.sent_ms, requests.first_token_ms, requests.last_token_ms, requests.end_ms),
-            *(requests.tokens_out, requests.error, requests.token_ms),
+            *(requests.intended_ms, requests.sent_ms, requests.first_token_ms, requests.end_ms),
+            *(requests.error, requests.token_ms),
             strict=True,
         )
         done = [
-            (at, sent, first, last, end, count, tokens)
-            for at, sent, first, last, end, count, error, tokens in rows
+            (at, sent, first, end, per_token_ms(requests, place), tokens)
+            for place, (at, sent, first, end, error, tokens) in enumerate(rows)
             if error is None and sent is not None and end is not None
         ]
         return cls(
-            latency=tuple(end - at for at, _, _, _, end, _, _ in done),
-            service_time=tuple(end - sent for _, sent, _, _, end, _, _ in done),
+            latency=tuple(end - at for at, _, _, end, *_ in done),
+            service_time=tuple(end - sent for _, sent, _, end, *_ in done),
             time_to_first_token=tuple(first - at for at, _, first, *_ in done if first is not None),
-            time_per_output_token=tuple(
-                ((last if last is not None else tokens[-1] if tokens else end) - first) / (count - 1)
-                for _, _, first, last, end, count, tokens in done
-                if first is not None and count is not None and count > 1
-            ),
+            time_per_output_token=tuple(per_token for *_, per_token, _ in done if per_token is not None),
             inter_token_latency=tuple(b - a for *_, tokens in done for a, b in pairwise(tokens)),
         )
 
@@ -445,6 +439,8 @@ def _metrics(
         missing |= dict.fromkeys(("output_tokens_per_sec", *OF_TOKENS), f"{NOT_APPLICABLE}: nothing is generated")
     elif done and {requests.tokens_out[place] for place in done} <= {0, 1}:
         missing |= dict.fromkeys(OF_TOKENS, f"{NOT_APPLICABLE}: no response has a second token")
+    elif not series.time_per_output_token and any((requests.tokens_out[place] or 0) > 1 for place in done):
+        missing["time_per_output_token"] = f"{NOT_SUPPORTED}: the tokens of each response arrived in one piece"
     of_queue = correlation(requests, level.rate) if _has_schedule(level) else None
     for name in Series.__dataclass_fields__:
         percentiles, too_few = tails(name, getattr(series, name), of_queue)

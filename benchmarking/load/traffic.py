@@ -23,6 +23,9 @@ from benchmarking.core.load_doubts import LEAST_GOOD, LIMIT_WORDS, SLO_SHARE, la
 from benchmarking.core.records import LOOP, Requests, Scalar
 from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, read_sharegpt, read_trace
 
+TOGETHER_MS = 0.1
+"""Chunks that arrive with smaller gaps were sent together: no server makes 10 000 tokens/s for one request."""
+
 
 def limits_text(limits: Mapping[str, float]) -> str:
     """The limits in canonical form, as stored."""
@@ -34,14 +37,26 @@ def judged(requests: Requests, limits: Mapping[str, float]) -> Requests:
     applies to a time that is unknown. Unchanged without limits.
 
     A time with a known upper bound meets a limit above the bound: the first token of a response that is not streamed
-    comes no later than its end, and a response has no fewer tokens than chunks. A response of one token has no time per
-    output token and is judged by the other limits, unless no response of the load has more.
+    comes no later than its end, a response has no fewer tokens than chunks, and no gap between tokens that arrived
+    together was longer than the request. A response of one token has no time per output token and is judged by the
+    other limits, unless no response of the load has more.
     """
     if not limits:
         return requests
     has_gaps = any(one is not None and one > 1 for one in requests.tokens_out)
     met = tuple(_meets(requests, place, limits, has_gaps=has_gaps) for place in range(len(requests)))
     return replace(requests, meets_limits=met)
+
+
+def per_token_ms(requests: Requests, place: int) -> float | None:
+    """The time from the first output of a response to its last, per token after the first. None if that is unknown, as
+    of a response that arrived in one piece, and for fewer than two tokens."""
+    first, last, count = requests.first_token_ms[place], requests.last_token_ms[place], requests.tokens_out[place]
+    if last is None:
+        last = requests.token_ms[place][-1] if requests.token_ms[place] else requests.end_ms[place]
+    if first is None or last is None or count is None or count <= 1 or last - first < TOGETHER_MS:
+        return None
+    return (last - first) / (count - 1)
 
 
 def share_in_time(requests: Requests, limits: Mapping[str, float]) -> float:
@@ -69,9 +84,16 @@ def why_unknown(requests: Sequence[Requests], limits: Mapping[str, float]) -> st
     why = f"the {times} of {unknown} of {total} requests is unknown, so it is unknown whether they meet the limits"
     if "tpot" not in limits:
         return why
-    counts = [count for request in requests for count in request.tokens_out if count is not None]
-    if counts and max(counts) <= 1:
+    rows = [
+        (met, count)
+        for request in requests
+        for met, count, counter in zip(request.meets_limits, request.tokens_out, request.tokens_counted_by, strict=True)
+        if count is not None and counter != "chunks"
+    ]
+    if rows and max(count for _, count in rows) <= 1:
         return f"{why}: no response has more than one token"
+    if any(met is None and count > 1 for met, count in rows):
+        return f"{why}: their tokens arrived in one piece"
     return f"{why}: the server does not report their number of tokens (--tokenizer FOLDER counts them)"
 
 
@@ -79,24 +101,22 @@ def _meets(requests: Requests, place: int, limits: Mapping[str, float], *, has_g
     end, at = requests.end_ms[place], requests.intended_ms[place]
     if requests.error[place] is not None or end is None:
         return False
-    first, count = requests.first_token_ms[place], requests.tokens_out[place]
-    last = requests.last_token_ms[place]
-    if last is None:
-        last = requests.token_ms[place][-1] if requests.token_ms[place] else end
+    first, count, sent = requests.first_token_ms[place], requests.tokens_out[place], requests.sent_ms[place]
+    is_bound = requests.tokens_counted_by[place] == "chunks"
     found: list[bool | None] = []
     for name, limit in limits.items():
         if name == "e2e":
             found.append(end - at <= limit)
         elif name == "ttft":
             found.append(first - at <= limit if first is not None else _within_bound(end - at, limit))
-        elif count is None or first is None or not has_gaps:
+        elif count is None or not has_gaps or (is_bound and count <= 1):
             found.append(None)
         elif count <= 1:
             found.append(True)
-        else:
-            time_ms = (last - first) / (count - 1)
-            is_bound = requests.tokens_counted_by[place] == "chunks"
+        elif (time_ms := per_token_ms(requests, place)) is not None:
             found.append(_within_bound(time_ms, limit) if is_bound else time_ms <= limit)
+        else:
+            found.append(None if sent is None else _within_bound((end - sent) / (count - 1), limit))
     return False if False in found else None if None in found else True
 
 

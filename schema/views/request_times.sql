@@ -9,7 +9,8 @@ SELECT
     started_at + to_microseconds(CAST(intended_ms * 1000 AS BIGINT)) AS intended_at,
     sent_ms - intended_ms AS lateness_ms,
     first_token_ms - intended_ms AS time_to_first_token_ms,
-    (coalesce(last_token_ms, token_ms[-1], end_ms) - first_token_ms) / nullif(tokens_out - 1, 0)
+    CASE WHEN tokens_out > 1 AND coalesce(last_token_ms, token_ms[-1], end_ms) - first_token_ms >= 0.1
+        THEN (coalesce(last_token_ms, token_ms[-1], end_ms) - first_token_ms) / (tokens_out - 1) END
         AS time_per_output_token_ms,
     end_ms - intended_ms AS latency_ms,
     end_ms - sent_ms AS service_time_ms,
@@ -32,7 +33,7 @@ COMMENT ON COLUMN request_times.ordinal IS 'Place in the order of the intended s
 COMMENT ON COLUMN request_times.intended_at IS 'Intended start of the request, UTC.';
 COMMENT ON COLUMN request_times.lateness_ms IS 'Delay of sending after the intended start, in ms.';
 COMMENT ON COLUMN request_times.time_to_first_token_ms IS 'From the intended start to the first output, in ms.';
-COMMENT ON COLUMN request_times.time_per_output_token_ms IS 'From the first output to the last, over the output tokens after the first, in ms; NULL for fewer than two tokens. To the end if the time of the last output is unknown, as in imported load tests.';
+COMMENT ON COLUMN request_times.time_per_output_token_ms IS 'From the first output to the last, over the output tokens after the first, in ms; NULL for fewer than two tokens, or if all arrived together (within 0.1 ms). To the end if the time of the last output is unknown, as in imported load tests.';
 COMMENT ON COLUMN request_times.latency_ms IS 'From the intended start to the end of the response, in ms.';
 COMMENT ON COLUMN request_times.service_time_ms IS 'From sending to the end, in ms.';
 COMMENT ON COLUMN request_times.chunks IS 'Chunks with output that arrived; a chunk is not always one token.';

@@ -72,6 +72,15 @@ def test_latencies_count_from_the_intended_start(warehouse):
     assert refused["intended_at"].isoformat() == "2026-01-02T03:04:05.512500"
 
 
+def test_a_response_that_arrived_in_one_piece_has_no_time_per_output_token(warehouse):
+    load = make_load(rates=(1.0,))
+    (result,) = load.results
+    whole = make_requests(first_token_ms=(4.2, None), token_ms=((4.2, 4.25), ()))
+    warehouse.ingest(replace(load, results=(replace(result, requests=(whole,)),)))
+    times = warehouse.query("SELECT time_per_output_token_ms FROM request_times ORDER BY ordinal").dicts()
+    assert [row["time_per_output_token_ms"] for row in times] == [None, None]
+
+
 def test_launches_of_a_load_are_compared_by_their_own_rates_not_by_their_latencies(warehouse):
     load = make_load(rates=(1.0,))
     (result,) = load.results

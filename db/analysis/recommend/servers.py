@@ -140,7 +140,9 @@ WITH timed AS (
             WHEN time_to_first_token_ms > $ttft THEN FALSE
         END
         AND CASE
-            WHEN $tpot IS NULL OR time_per_output_token_ms <= $tpot OR (tokens_out <= 1 AND has_gaps) THEN TRUE
+            WHEN $tpot IS NULL THEN TRUE
+            WHEN tokens_out <= 1 THEN CASE WHEN has_gaps AND tokens_counted_by IS DISTINCT FROM 'chunks' THEN TRUE END
+            WHEN coalesce(time_per_output_token_ms, service_time_ms / (tokens_out - 1)) <= $tpot THEN TRUE
             WHEN time_per_output_token_ms > $tpot AND tokens_counted_by IS DISTINCT FROM 'chunks' THEN FALSE
         END
         AND ($latency IS NULL OR latency_ms <= $latency) AS is_met

@@ -18,7 +18,7 @@ from benchmarking.core.load_doubts import SHARE_IN_TIME, HighestRate, over_satur
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load import generator, results
 from benchmarking.load.connections import RequestError, Target
-from benchmarking.load.curve import facts_of, search
+from benchmarking.load.curve import facts_of, holds, search
 from benchmarking.load.generator import Level, Sent, _Reply, requests_of, run_level
 from benchmarking.load.load_statistics import look_of
 from benchmarking.load.results import Series, result_of
@@ -248,6 +248,32 @@ def test_a_limit_on_an_unknown_time_is_unknown_unless_a_bound_or_another_limit_d
     if share is None:
         assert "--tokenizer" in result.missing["goodput_requests_per_sec"]
         assert set(found.meets_limits) == {None}
+
+
+@pytest.mark.parametrize("fault", [None, "no_usage"])
+def test_of_replies_in_one_piece_the_time_per_token_is_unknown_and_meets_a_limit_only_above_its_bound(fault):
+    level, limits = Level(rate=10.0, number=120), {"tpot": 15.0}
+    found = loaded(Script(fault=lambda number: fault), level)  # 8 tokens in 170 ms, 10 ms each
+
+    def judge(every, limits):
+        whole = [place % every == 0 for place in range(120)]
+        firsts = [
+            last if one else first
+            for one, first, last in zip(whole, found.first_token_ms, found.last_token_ms, strict=True)
+        ]
+        counts = [1 if one and fault else count for one, count in zip(whole, found.tokens_out, strict=True)]
+        tokens = [(first,) if one else each for one, first, each in zip(whole, firsts, found.token_ms, strict=True)]
+        mixed = replace(found, first_token_ms=tuple(firsts), tokens_out=tuple(counts), token_ms=tuple(tokens))
+        mixed = judged(mixed, limits)
+        assert len(Series.of(mixed).time_per_output_token) == 120 - sum(whole)
+        return mixed.meets_limits.count(None), result_of(TRAFFIC, level, [mixed], limits=limits)
+
+    unknown, result = judge(12, limits)
+    assert (unknown, holds(result), "goodput_share" in result.metrics) == (10, None, False)
+    assert ("--tokenizer" if fault else "in one piece") in result.missing["goodput_share"]
+    unknown, result = judge(120, limits)  # one of 120, of which one may miss them
+    assert (unknown, holds(result), "goodput_share" in result.metrics) == (1, True, False)
+    assert judge(12, {"tpot": 25.0})[0] == (10 if fault else 0)  # (170 ms) / 7 for 8 tokens
 
 
 def test_replies_of_one_token_have_no_time_per_token_to_judge():
@@ -482,6 +508,7 @@ def test_replies_in_a_single_piece_are_invalid_since_token_times_are_unknown(of)
     at_once = result_of(TRAFFIC, level, [loaded(Script(**of), level)])
     assert (at_once.validity, kinds(at_once) - {"other_input_length"}) == ("invalid", {"whole_replies"})
     assert next(one.evidence["at_once"] for one in at_once.doubts if one.kind == "whole_replies") == 30
+    assert "in one piece" in at_once.missing["time_per_output_token_ms"]
 
 
 def test_replies_in_a_single_piece_are_recognized_where_the_times_of_tokens_are_too_many_to_keep(monkeypatch):

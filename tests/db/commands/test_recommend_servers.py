@@ -68,6 +68,7 @@ def served(tmp_path_factory, empty_database):
         batched = server("engine", {2.0: 15, 8.0: 15}, model_id="batched")
         in_fours = Alter.results(server("engine", {2.0: 0, 8.0: 0}, model_id="batched"), in_batches_of_four)
         uncounted = Alter.results(server("engine", {1.0: 0}, model_id="uncounted"), without_counts)
+        in_one = Alter.results(server("engine", {1.0: 0}, model_id="whole"), whole)
         tools = Alter.results(others[1], without_requests)
         loads = {
             name: server("engine", {2.0: 0, 8.0: 15}, model_id=name) for name in ("late", "too late", "unscheduled")
@@ -76,7 +77,7 @@ def served(tmp_path_factory, empty_database):
         too_late = Alter.results(loads["too late"], sent_late(350.0))
         unscheduled = Alter.results(loads["unscheduled"], sent_late(0.0))
         warehouse.ingest_all(
-            (quick, slow, closed, others[0], tools, batched, in_fours, uncounted, late, too_late, unscheduled)
+            (quick, slow, closed, others[0], tools, batched, in_fours, uncounted, in_one, late, too_late, unscheduled)
         )
     (path.parent / "prices.yaml").write_text("currency: EUR\nper_hour: {cuda: 2.0, cpu: 0.5}\n")
     return path
@@ -91,6 +92,12 @@ def without_requests(result):
 def without_counts(result):
     """The result of a server that does not report tokens: its time per output token is unknown."""
     return replace(result, requests=(replace(result.requests[0], tokens_out=(None,) * REQUESTS),))
+
+
+def whole(result):
+    """The result of a server whose replies of 11 tokens arrive in one piece, after 150 ms."""
+    requests = result.requests[0]
+    return replace(result, requests=(replace(requests, first_token_ms=requests.end_ms),))
 
 
 def sent_late(delay_ms):
@@ -189,6 +196,10 @@ def test_a_limit_on_an_unknown_time_is_not_met_and_the_reason_is_named(asked, se
     (level,) = servers[0]["levels"]
     assert (code, level["holds"], level["share"]) == (3, None, None)
     assert level["why_unknown"] == "of 20 of 20 requests a limited time is unknown"
+    (level,) = asked("--request-rate", "1", "--tpot-ms", "10", "--share", "0.9", model="whole")[1][0]["levels"]
+    assert (level["holds"], level["share"]) == (None, None)
+    (level,) = asked("--request-rate", "1", "--tpot-ms", "16", "--share", "0.9", model="whole")[1][0]["levels"]
+    assert (level["holds"], level["share"]) == (True, 1.0)
     code, servers = asked("--request-rate", "1", "--tpot-ms", "1000", "--ttft-ms", "1", model="uncounted")
     assert (code, servers[0]["levels"][0]["holds"]) == (1, False)  # the other limit decides
     recommend.main(["uncounted", "--request-rate", "1", "--tpot-ms", "1000", "--db-path", str(served)])
