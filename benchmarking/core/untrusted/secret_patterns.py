@@ -263,6 +263,16 @@ NO_USERS = ("mailto", "sip", "sips", "xmpp", "acct", "file")
 """Schemes of addresses that look like a login."""
 MAX_CACHED = 300
 """Maximum length of a text whose outcome is cached: records repeat most of theirs."""
+CODE = (
+    r"(?:\\{1,8}(?:u00|x)|%(?:25){0,3}|&(?:amp;){0,2}#x)(?P<hex>[0-9A-Fa-f]{2});?"
+    r"|\\{1,8}(?:n|u(?i:00ad|200[b-d]|2060|feff))"
+)
+"""A sign as its code in hex: of JSON, a program, a URL or HTML. The group is empty for one that `BREAK` has."""
+CODES = re.compile(CODE)
+SIGN = re.compile(rf"{CODE}|[A-Za-z0-9]")
+BREAK = re.compile(r"[ \t│|]{0,80}\r?\n[ \t│|]{0,80}|[\u00ad\u200b-\u200d\u2060\ufeff]")
+"""The end of a line, also in a frame, or a sign without width."""
+NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalnum())
 MIN_BASE64 = 8
 """Minimum length of a known secret within longer Base64."""
 
@@ -271,7 +281,7 @@ def without_formatted_secrets(text: str, known: Known) -> str:
     """The text without known values, published formats, and logins and parameters of URLs; names are not looked at."""
     pattern = _known(known)
     if pattern is not None:
-        text = pattern.sub(rf"\g<escape>{LEFT_OUT}", text)
+        text = _without_split(pattern.sub(rf"\g<escape>{LEFT_OUT}", text), known)
     text = without_formats(text)
     if "://" in text or r":\/\/" in text:
         text = URL_PARAMETERS.sub(rf"\1{LEFT_OUT}", URL_LOGIN.sub("", text))
@@ -332,6 +342,61 @@ def _known(values: frozenset[str]) -> re.Pattern[str] | None:
     word = rf"{word_start('A-Za-z0-9')}(?:{'|'.join(sorted(whole, key=len, reverse=True))})(?![A-Za-z0-9])"
     parts = "|".join(map(re.escape, sorted(inside, key=len, reverse=True)))
     return re.compile(rf"{word}|(?:{parts})[A-Za-z0-9+/]*" if parts else word)
+
+
+def _without_split(text: str, known: Known) -> str:
+    """The text without known values whose signs are codes, or have breaks or a blank each between them."""
+    letters = _letters(text)
+    for core, own in _cores(known):
+        if own not in letters:
+            continue
+        signs = [found for found in SIGN.finditer(text) if _letters(found[0])]
+        spelled, parts, position = "".join(_letters(found[0]) for found in signs), list[str](), 0
+        at = spelled.find(own)
+        while at >= 0:
+            after = at + len(own)
+            start, end = signs[at].start(), signs[after - 1].end()
+            around = [one for one in (*signs[max(at - 1, 0) : at], *signs[after : after + 1]) if len(one[0]) == 1]
+            is_inside = any(one.end() == start or one.start() == end for one in around)  # of another word
+            is_value = not is_inside and _plain(text[start:end]) == core != _without_hyphens(text[start:end])
+            if is_value:
+                parts += [text[position:start], LEFT_OUT]
+                position = end
+            at = spelled.find(own, after if is_value else at + 1)
+        text = "".join([*parts, text[position:]])
+    return text
+
+
+@lru_cache(maxsize=8)
+def _cores(known: Known) -> tuple[tuple[str, str], ...]:
+    """The values from their first letter to their last one, as they are compared, and their letters; but no numbers,
+    which texts have in columns."""
+    found = (re.search(r"[A-Za-z0-9].*[A-Za-z0-9]", value, re.DOTALL) for value in known)
+    cores = [(_plain(one[0]), _letters(one[0])) for one in found if one]
+    return tuple((core, letters) for core, letters in cores if len(letters) >= MIN_KNOWN and not letters.isdigit())
+
+
+def _decoded(text: str) -> str:
+    """The text with signs for their codes."""
+    if "\\" in text or "%" in text or "&" in text:
+        return CODES.sub(lambda found: chr(int(found["hex"], 16)) if found["hex"] else "\n", text)
+    return text
+
+
+def _letters(text: str) -> str:
+    """The letters and digits of a text in lower case."""
+    return _decoded(text).encode("ascii", "ignore").translate(None, NO_LETTERS).decode().lower()
+
+
+def _plain(text: str) -> str:
+    """A value as it is compared: without breaks, and without a blank between each of its signs."""
+    plain = _without_hyphens(BREAK.sub("", _decoded(text)))
+    return plain.replace(" ", "") if re.fullmatch(r"\S(?: +\S)*", plain) else plain
+
+
+def _without_hyphens(text: str) -> str:
+    """The text in lower case without hyphens, of which the end of a line may have one more."""
+    return text.lower().replace("-", "")
 
 
 def _in_any_form(value: str) -> str:

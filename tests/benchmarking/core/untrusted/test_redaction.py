@@ -167,6 +167,30 @@ def test_a_known_value_is_found_however_its_signs_are_written(monkeypatch, writt
     assert without_secrets(f"no: {written}!") == "no: ***!"
 
 
+SENT = "Zq+Cd/9xy-longKEY1234"
+SPLITS = ("\n", "  \n    ", "-\n", "  │\n│ ", r"\n", "\u200b", "\u00ad", r"\u200B")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(
+            "".join(form.format(ord(sign)) for sign in SENT)
+            for form in (r"\u{:04x}", r"\x{:02X}", "&#x{:x};", "%{:02x}")
+        ),
+        *(f"{SENT[:at]}{split}{SENT[at:]}" for split in SPLITS for at in (5, 9, 10)),
+        " ".join(SENT),
+        json.dumps("".join(rf"\u{ord(sign):04x}" for sign in SENT))[1:-1],
+    ],
+)
+def test_a_known_value_is_found_where_all_its_signs_are_codes_or_something_is_between_them(written):
+    known = frozenset([SENT, "12345678", "other-Secret-9"])
+    for before, after in (("no: ", "!"), (r"\u002e", r"\n"), ("", ""), ("x ", " 1234\n5678 other secret 9")):
+        assert without_secrets(f"{before}{written}{after}", known) == f"{before}***{after}"
+    for inside in (f"a{written}", f"{written}a", f"{SENT[:5]} {SENT[5:]}", SENT.replace("-", "")):
+        assert without_secrets(inside, known) in (inside, "a***", "***a")
+
+
 @pytest.mark.parametrize("signs", ["-", '"', r"\\", r"\"", "\n", " /"])
 def test_the_beginning_of_a_known_value_of_many_signs_takes_no_time(signs):
     value = "".join(f"ab1{signs}" for _ in range(24)) + "cd2"
