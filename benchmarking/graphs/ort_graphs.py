@@ -21,6 +21,7 @@ providers (tests/benchmarking/graphs/test_on_cuda.py checks the CUDA provider it
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -100,7 +101,7 @@ def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, 
         old, new = source / graph.file, folder / graph.file
         operators_before = _operators(onnx.load(str(old), load_external_data=False))
         try:
-            with onnx_files.quiet():
+            with onnx_files.quiet(io.StringIO()):
                 from onnxruntime.transformers import optimizer
 
                 # Only its own fusions (level 0): ONNX Runtime's optimizations at load time depend on the provider.

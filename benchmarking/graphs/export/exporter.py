@@ -18,6 +18,7 @@ states and floating-point inputs are float16 in the graph as in torch.
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 import shutil
 from collections import Counter
@@ -290,7 +291,7 @@ def convert_bundle(bundle_folder: Path, precision: Precision, out_folder: Path) 
         try:
             import onnx
 
-            with onnx_files.quiet():
+            with onnx_files.quiet(io.StringIO()):
                 quantize(bundle_folder / graph.file, out_folder / graph.file)
         except ImportError as error:
             raise UnsupportedError(f"{precision} graphs need onnxruntime's quantizers: {first_line(error)}") from error

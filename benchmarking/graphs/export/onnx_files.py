@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
@@ -35,6 +36,9 @@ Axes = Mapping[str, Mapping[int, str]]
 """Names of free axes, by input and axis number."""
 OLDEST_OPSET = 17
 """The oldest version of operators that the exporters write or convert to: older ones have no LayerNormalization."""
+ATTENTION_OPSET = 14
+"""The oldest version to which torch's older exporter writes torch's attention (`sdpa`); eager attention has older
+ones."""
 SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -59,41 +63,44 @@ def export_graph_file(traced: Traced, path: Path, exporter: str, opset: int) -> 
     convert = _export_by_transformers if exporter == TRANSFORMERS_EXPORTER else _export_by_torch
     if opset < OLDEST_OPSET:
         convert, exporter = _export_by_torchscript, "torch's TorchScript exporter"
-    with quiet() as printed:
-        try:
+    printed = io.StringIO()
+    try:
+        with quiet(printed):
             convert(traced, path, opset)
-        except Exception as error:
-            log.debug("%s", printed.getvalue())
-            why: BaseException = error
-            while why.__cause__ is not None:  # torch.onnx's own error only states that exporting failed, with advice
-                why = why.__cause__
-            newer = f"; operators from version {OLDEST_OPSET} have another exporter" if opset < OLDEST_OPSET else ""
-            raise BenchhouseError(
-                f"{exporter} cannot export the graph {path.stem!r}: {type(why).__name__}: {first_line(why)}{newer}"
-            ) from error
+    except Exception as error:
+        log.debug("%s", printed.getvalue())
+        why: BaseException = error
+        while why.__cause__ is not None:  # torch.onnx's own error only states that exporting failed, with advice
+            why = why.__cause__
+        newer = f"; operators from version {OLDEST_OPSET} have another exporter" if opset < OLDEST_OPSET else ""
+        raise BenchhouseError(
+            f"{exporter} cannot export the graph {path.stem!r}: {type(why).__name__}: {first_line(why)}{newer}"
+        ) from error
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[io.StringIO]:
+def quiet(printed: io.StringIO) -> Iterator[None]:
     """Redirects what exporters print (progress, version warnings) to a buffer."""
-    printed = io.StringIO()
     previous = logging.root.manager.disable
     sys.stdout.flush()
     stdout = os.dup(1)
     logging.disable(logging.WARNING)
-    os.dup2(2, 1)  # what compiled code prints: torch's older exporter prints the whole graph when it fails
-    try:
-        with (
-            contextlib.redirect_stdout(printed),
-            contextlib.redirect_stderr(printed),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
-            yield printed
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
-        logging.disable(previous)
+    with tempfile.TemporaryFile() as native:
+        os.dup2(native.fileno(), 1)  # what compiled code prints: torch's older exporter prints the graph when it fails
+        try:
+            with (
+                contextlib.redirect_stdout(printed),
+                contextlib.redirect_stderr(printed),
+                warnings.catch_warnings(),
+            ):
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            os.dup2(stdout, 1)
+            os.close(stdout)
+            logging.disable(previous)
+            native.seek(0)
+            printed.write(native.read().decode(errors="replace"))
 
 
 def _export_by_transformers(traced: Traced, path: Path, opset: int) -> None:
@@ -143,6 +150,11 @@ def _export_by_torchscript(traced: Traced, path: Path, opset: int) -> None:
         def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return tuple(self.module(**dict(zip(traced.inputs, values, strict=True))).values())
 
+    if opset < ATTENTION_OPSET:
+        part: Any
+        for part in traced.module.modules():
+            if hasattr(part, "set_attn_implementation"):
+                part.set_attn_implementation("eager")
     with torch.no_grad():
         outputs = list(traced.module(**traced.inputs))
         torch.onnx.export(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -294,3 +296,22 @@ def test_a_version_of_operators_that_the_exporter_cannot_write_is_refused(comman
     assert code == 1
     assert re.search(why, err)
     assert not list((tmp_path / "out").glob("*"))
+
+
+def test_operators_older_than_torchs_attention_are_written_with_eager_attention(command, tmp_path):
+    (tmp_path / "model").mkdir()
+    config = {**resolve("tiny-bert").config, "num_hidden_layers": 1}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    code, out, _ = command(tmp_path / "model", "--opset", "11", "--output-dir", tmp_path / "out", "--quiet")
+    assert (code, "agrees with torch" in out) == (0, True)
+
+
+def test_what_exporters_print_is_kept_and_not_shown(capfd):
+    from benchmarking.graphs.export.onnx_files import quiet
+
+    printed = io.StringIO()
+    with quiet(printed):
+        print("progress")
+        os.write(1, b"Torch IR graph")
+    assert printed.getvalue() == "progress\nTorch IR graph"
+    assert capfd.readouterr() == ("", "")
