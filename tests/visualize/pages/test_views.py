@@ -130,6 +130,18 @@ def test_the_page_charts_has_single_points_only_where_the_files_have(tmp_path):
             assert (len(shown.charts), len(shown.missing)) == expected
 
 
+def test_names_with_line_ends_are_escaped_and_no_command_is_shown_that_cannot_have_the_name(tmp_path):
+    odd = ("with,comma", "line\nbreak", "zero\u200bwidth")
+    with Warehouse.open(tmp_path / "names.duckdb") as warehouse:
+        warehouse.ingest_all([make_run(model_id=one, batch_sizes=(1,)) for one in ("plain name", *odd)])
+    with closing(Snapshots(tmp_path / "names.duckdb")) as snapshots, snapshots.reading() as found:
+        cards = {card.name for card in page_of(found, "overview").cards}
+        commands = [page_of(found, "charts", model=one).command for one in ("plain name", *odd)]
+    assert cards == {"plain name", "with,comma", "line\\nbreak", "zero\\u200bwidth"}
+    assert "--model-id 'plain name'" in commands[0]
+    assert commands[1:] == [None, None, None]
+
+
 def test_pages_begin_with_an_imported_model_that_has_something_to_show(tmp_path):
     """Not with the one of most series, whose files state neither a latency nor a rate."""
     origin = Origin(format="llama_bench", definition="llama_bench")

@@ -6,6 +6,7 @@ import shlex
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from benchmarking.core.argument_types import names
 from benchmarking.core.command_line import choice
 from benchmarking.core.lazy_dataclass import dataclass
 from db.analysis.selection import Selection
@@ -79,7 +80,10 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
     if not figures:  # better the charts of single points than none, as in files
         figures = [one.alone for one in missing if one.alone is not None]
         missing = [one for one in missing if one.alone is None]
-    # The command that writes the same chart as image files.
+    # The command that writes the same chart as image files, unless no flag takes the model's name: one with a comma or
+    # with characters that are not shown.
+    named = selection.model_id or ""
+    has_command = named.isprintable() and (not named or names(named) == (named,))
     command = ["benchhouse", "charts", *([parameters.selection] if parameters.selection else [])]
     command += ["--chart", parameters.chart, *(["--model-id", selection.model_id] if selection.model_id else [])]
     return SimpleNamespace(
@@ -91,7 +95,9 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
         charts=tuple(map(vega.chart, figures[:MOST_FIGURES])),
         left_out=len(figures) > MOST_FIGURES,
         missing=(*older, *tuple(dict.fromkeys(f"{one.what}: {one.why}" for one in missing))[:MOST_FIGURES]),
-        command=shlex.join(command + (["--metric", parameters.metric] if parameters.metric else [])),
+        command=shlex.join(command + (["--metric", parameters.metric] if parameters.metric else []))
+        if has_command
+        else None,
     )
 
 

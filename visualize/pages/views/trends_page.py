@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, visible
 from db.analysis.annotations import annotate, list_annotations
 from db.analysis.gate.alerts import TRIAGES, Triage, has_alert, list_alerts, raise_alerts, set_triage, with_recovery
 from db.analysis.history.changes import regressions, update_changes
@@ -166,7 +166,7 @@ def series_card(
     elif trend is not None:
         change, moved = trend_text(trend), trend.change
     return SimpleNamespace(
-        name=str(history.subject["model_id"]),
+        name=visible(str(history.subject["model_id"])),
         about=" · ".join([*_setup(history, shown), words.short_point(history.point), counted(len(values), "run")]),
         value=f"{number_text(values[-1])} {metric.unit}",
         spark=spark(values, metric.unit),
