@@ -808,6 +808,16 @@ def test_each_list_of_series_with_a_change_is_searched_for_itself(database, monk
         assert (len(searched), other.judged) == (3, "latency_p90_ms above 0")
 
 
+def test_the_points_of_hardware_have_the_words_of_the_other_pages(tmp_path):
+    with Warehouse.open(tmp_path / "deep.duckdb") as warehouse:
+        warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(32,), axes={"depth": (512,)}))
+    with closing(Snapshots(tmp_path / "deep.duckdb")) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "hardware", point="b1 s32 depth=512")
+        html = render(LiveSite(), views()["hardware"], found, views()["hardware"].parameters())
+    assert page.points == {page.point: "b1 s32, after 512 tokens"} == {"b1 s32 depth=512": "b1 s32, after 512 tokens"}
+    assert "random weights, b1 s32, after 512 tokens</h2>" in html
+
+
 def test_speedups_are_over_the_chosen_baseline(data):
     page = page_of(data, "hardware", model="bert-base-uncased", point="b1 s32")
     assert "onnxruntime" in page.baselines[0]

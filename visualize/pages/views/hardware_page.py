@@ -33,6 +33,7 @@ from visualize.pages.elements import (
     column,
     grid,
     number_text,
+    point_text,
     separated,
     size_column,
     started_text,
@@ -136,7 +137,7 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
     most = max(workloads, key=lambda one: (one in asked_at, setups[one]), default=None)
     workload = parameters.workload if parameters.workload in workloads else most
     rows = [row for name, row in zip(named, rows, strict=True) if name == workload]
-    points = tuple(dict.fromkeys(map(_label, rows)))
+    points = {_label(row): point_text(row) for row in rows}
     point = parameters.point if parameters.point in points else next(iter(points), None)
     shown = [row for row in rows if _label(row) == point]
     # What differs comes first: a narrow column cuts off the end.
@@ -206,7 +207,9 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         choices=[
             alternatives("Model", "hardware", of_models, HardwareParameters(model=model)),
             alternatives("Workload", "hardware", of_workloads, replace(current, point=None)),
-            alternatives("Point", "hardware", ((one, replace(current, point=one)) for one in points), current),
+            alternatives(
+                "Point", "hardware", ((text, replace(current, point=one)) for one, text in points.items()), current
+            ),
         ],
     )
 
