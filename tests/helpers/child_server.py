@@ -262,6 +262,10 @@ def begin(request: Mapping[str, Any]) -> None:
     tempfile.tempdir = None  # as this environment says, not the one of the server
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # The server's would still take these streams for what the server's are, such as files that can be read back.
+    sys.stdin = open(0, encoding=sys.stdin.encoding, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, encoding=sys.stderr.encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.argv = ["-m", *request["arguments"]]
     package, _, name = request["module"].rpartition(".")
     if package and sys.modules.pop(request["module"], None) is not None:  # it runs from its first line
