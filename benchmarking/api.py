@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -287,7 +288,7 @@ def _measure_copy(
         fields["precision"] = of_stages or _precision(model_loading.describe(module)["parameter_dtypes"])
     arguments = CallArguments(module, *arguments_of(inputs))
     arguments.detach()
-    calls = recorded_calls(module, [arguments], [1])
+    calls = recorded_calls(deepcopy(module), [arguments], [1])
     script_module = describe(module, module_hash(module), calls, sequence=stages)
     workload = script_module.workload(name or type(module).__name__)
     request = Request(

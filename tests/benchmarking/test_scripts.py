@@ -44,6 +44,7 @@ from benchmarking.sweep.plan.request import Request, plan_cell, runtime_named
 from benchmarking.workloads.support import script_runs
 from benchmarking.workloads.support.given_modules import PLUGIN, BuildSequence, read_sequence
 from benchmarking.workloads.support.script_runs import capture_module, module_hash
+from benchmarking.workloads.support.shown_batch import batch_of
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 from tests.helpers.records import make_run
@@ -270,17 +271,69 @@ def test_the_time_of_a_call_is_without_the_recording_of_calls_inside(tmp_path, m
         ("Graph()(torch.rand(6, 4), torch.ones(2, 9, dtype=torch.long))", None),
         ("Graph()(torch.rand(6, 4), torch.rand(6, 6))", None),
         ("Pair()(torch.ones(2, 7, dtype=torch.long), torch.arange(7)[None])", 2),
+        ("Of(lambda x: x.max(0).values)(torch.rand(1024, 3))", None),
+        ("torch.nn.Dropout()(torch.rand(4, 10))", 4),
     ],
 )
 def test_a_batch_is_what_all_inputs_show_and_else_a_call_is_one_item(cache, tmp_path, call, batch):
     text = (
         "import torch\nclass Graph(torch.nn.Module):\n    def forward(self, x, edge_index):\n"
         "        return x[edge_index[0].long() % len(x)]\n"
+        "class Of(torch.nn.Module):\n    def __init__(self, use):\n        super().__init__()\n        self.use = use\n"
+        "    def forward(self, x):\n        return self.use(x)\n"
         "class Pair(torch.nn.Module):\n    def forward(self, ids, positions):\n        return ids + positions\n"
     )
     (module,) = analysed(ScriptRequest(path=str(script_file(tmp_path, text + call)))).modules
     (found,) = module.calls
     assert (found.is_batch_known, found.point.batch_size) == (batch is not None, batch or 1)
+
+
+NN = torch.nn.functional
+OVER_ITEMS = (
+    lambda x: x.max(0).values,
+    lambda x: x.mean(0, keepdim=True),
+    lambda x: x.sum(),
+    lambda x: x.softmax(0),
+    lambda x: x @ x.T,
+    lambda x: x.cumsum(0),
+    lambda x: torch.cdist(x, x),
+    lambda x: x.sort(0).values,
+    lambda x: NN.scaled_dot_product_attention(x, x, x),
+    lambda x: x[1:] - x[:-1],
+    lambda x: x[-1],
+    lambda x: (x - x.mean(0)) / x.std(0),
+    lambda x: torch.einsum("nd,md->nm", x, x),
+    lambda x: torch.topk(x, 3, dim=0).values,
+    lambda x: x.norm(dim=0),
+    lambda x: x.flip(0),
+    lambda x: torch.roll(x, 1, 0),
+    lambda x: x.reshape(-1),
+    lambda x: x.T,
+    lambda x: NN.batch_norm(x, None, None, training=True),
+    lambda x: NN.conv1d(x.T[None], torch.ones(4, x.shape[1], 3))[0].T,
+)
+OF_ITEMS = (
+    (lambda x: x.softmax(1), 64),
+    (lambda x: (x.mean(), x * 2), 64),  # a loss beside
+    (lambda x: (x, x.T[None]), 64),  # a state of batch last
+    (lambda x: x + torch.rand_like(x), 64),  # other values each time
+    (lambda x: x.reshape(64, 2, 4)[:, 0], 64),  # of this number of items only
+    (lambda x: None, 64),
+    (lambda x: x.no_such, 64),
+)
+
+
+@pytest.mark.parametrize("make", [torch.rand, torch.ones, torch.zeros])
+def test_a_dimension_over_which_items_mix_or_that_the_output_lacks_is_no_batch(make):
+    def batch(use, size):
+        return batch_of(torch.nn.Identity(), {"x": make(size, 8)}, lambda tensors: use(tensors["x"]))
+
+    for size in (64, 8, 3):
+        assert [place for place, use in enumerate(OVER_ITEMS) if batch(use, size) is not None] == []
+    assert [batch(use, size) for use, size in OF_ITEMS] == [64] * len(OF_ITEMS)
+    ids = torch.randint(9, (4, 3))
+    embedding, lstm = torch.nn.Embedding(9, 4), torch.nn.LSTM(4, 4, batch_first=True)
+    assert batch_of(lstm, {"ids": ids}, lambda tensors: lstm(embedding(tensors["ids"]))) == 4
 
 
 def test_throughput_counts_calls_unless_the_user_says_what_a_call_holds(tmp_path, capsys, monkeypatch):

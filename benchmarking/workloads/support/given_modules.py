@@ -6,12 +6,6 @@ call, or, without a path, among the modules passed in this process. Its points a
 each call are stored in the build cache under a hash of their values. So every runtime runs such a module like any
 other, live in torch or exported at exactly the recorded shapes.
 
-How many items a call holds is the batch, where its inputs show one (`batch_of`). Throughput counts items, so a wrong
-guess is off by the size of some other dimension. The first dimension is a batch only if all inputs agree on it and the
-module does not use it otherwise: a vector has no batch, a graph network's first dimension counts nodes, a recurrent
-module's or transformer's may be time, and an image without a batch starts with its channels. In all other cases a call
-is one item, and throughput is in calls per second.
-
 The stages of such a build are given in a user's file, in order:
 
     def get_sequence():
@@ -52,6 +46,7 @@ from benchmarking.workloads.support.script_runs import (
     is_state_of_keras,
     unregistered,
 )
+from benchmarking.workloads.support.shown_batch import batch_of
 
 EXPORT, OPTIMISE = "export", "optimise"
 PRECISIONS: dict[str, Precision] = {"float16": "float16", "quantise": "int8"}
@@ -306,7 +301,7 @@ def recorded_calls(
     each call holds (default: what the inputs show)."""
     calls = []
     for number, (call_arguments, count) in enumerate(zip(arguments, executions, strict=True), start=1):
-        batch = batch_size or batch_of(module, call_arguments.tensors)
+        batch = batch_size or _batch_shown(module, call_arguments)
         # The second dimension of token ids is the sequence, if the first is the batch.
         ids = [
             tensor.shape
@@ -328,6 +323,23 @@ def recorded_calls(
             )
         )
     return tuple(calls)
+
+
+def _batch_shown(module: Any, arguments: CallArguments) -> int | None:
+    """The batch of a recorded call, in eval mode. The module's own state stays as its calls leave it."""
+    was_training = {part: part.training for part in module.modules() if hasattr(part, "training")}
+    device = next((held.device for held in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+
+    def call(tensors: Mapping[str, Any]) -> Any:
+        moved = {name: tensor.to(device) for name, tensor in tensors.items()}
+        return ModuleCall(module, Point(batch_size=1), arguments, moved).run(lambda name: None)
+
+    module.eval()
+    try:
+        return batch_of(module, arguments.tensors, call)
+    finally:
+        for part, mode in was_training.items():
+            part.training = mode
 
 
 def register_module(module: torch.nn.Module, workload: Workload, arguments: Sequence[CallArguments]) -> None:
@@ -536,47 +548,3 @@ def _dtypes(module: Any) -> list[Any]:
 def _main_dtype(module: Any) -> Any:
     """The floating-point dtype of the most values, which a precision replaces; None for a module without any."""
     return next((dtype for dtype in _dtypes(module) if dtype.is_floating_point), None)
-
-
-OF_GRAPHS = re.compile(r"(^|_)(edge|adj|adjacency|laplacian|graph|node)s?(_|$)", re.IGNORECASE)
-"""Arguments of graph networks, which have nodes instead of a batch."""
-GRAPH_PACKAGES = ("torch_geometric", "dgl")
-
-
-def batch_of(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> int | None:
-    """The batch of a call with these tensors, by argument; None if they do not show it."""
-    shaped = {
-        name: tensor
-        for name, tensor in tensors.items()
-        if tensor.dim() > 0
-        and not ("mask" in name.lower() and tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1])
-    }
-    sizes = {int(tensor.shape[0]) for tensor in shaped.values()}
-    sizes = sizes - {1} or sizes  # an input of one row, such as positions, is for the whole batch
-    if len(sizes) != 1 or all(tensor.dim() == 1 for tensor in shaped.values()) or 0 in sizes:
-        return None
-    return None if _counts_nodes(module, shaped) or _is_time_or_channels(module, shaped) else sizes.pop()
-
-
-def _counts_nodes(module: Any, tensors: Mapping[str, Any]) -> bool:
-    """Whether the first dimension counts nodes: by names of arguments and packages, by sparse matrices, or by a square
-    one (an adjacency) beside features."""
-    if any(OF_GRAPHS.search(name) or tensor.layout != torch.strided for name, tensor in tensors.items()):
-        return True
-    if any(type(part).__module__.partition(".")[0] in GRAPH_PACKAGES for part in module.modules()):
-        return True
-    matrices = [tensor for tensor in tensors.values() if tensor.dim() == 2]
-    is_square = any(tensor.shape[0] == tensor.shape[1] for tensor in matrices)
-    return is_square and len(matrices) > 1 and any(tensor.is_floating_point() for tensor in matrices)
-
-
-def _is_time_or_channels(module: Any, tensors: Mapping[str, Any]) -> bool:
-    """Whether the first dimension is time (a recurrent module or transformer with the batch second), or channels (an
-    image for a convolution, without a batch)."""
-    rank = max(tensor.dim() for tensor in tensors.values())
-    convolution = next((part for part in module.modules() if isinstance(part, torch.nn.modules.conv._ConvNd)), None)
-    if convolution is not None and rank == len(convolution.kernel_size) + 1:
-        return any(tensor.shape[0] == convolution.in_channels for tensor in tensors.values())
-    is_second = any(getattr(part, "batch_first", True) is False for part in module.modules())
-    # An outer module that is batch-first passes its inputs on transposed, so only its own setting counts.
-    return rank <= 3 and is_second and getattr(module, "batch_first", False) is False

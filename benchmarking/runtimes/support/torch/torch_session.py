@@ -34,9 +34,9 @@ from benchmarking.runtimes.support.torch.torch_settings import (
 )
 from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
-from benchmarking.workloads.support.given_modules import batch_of
 from benchmarking.workloads.support.processing import Prepared, Processing
 from benchmarking.workloads.support.script_runs import CallArguments
+from benchmarking.workloads.support.shown_batch import batch_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +210,8 @@ class ModuleOperation(FamilyOperation):
     """`module(*inputs)` or `module(**inputs)`, each time with arguments as they were given. The module's own state
     between calls is left alone."""
 
-    def __init__(self, module: Any, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        self.items_per_call = batch_size(module, positional, named) or 1
+    def __init__(self, module: Any, positional: tuple[Any, ...], named: Mapping[str, Any], items: int) -> None:
+        self.items_per_call = items
         self._module = module
         self._arguments = CallArguments(module, positional, named)
         self.keeps_state = self._arguments.has_state
@@ -255,11 +255,12 @@ class ModuleSession(Session):
             self._positional = tuple(_to_device(value, device) for value in self._positional)
             self._named = {key: _to_device(value, device) for key, value in self._named.items()}
         module.eval()
+        self._batch = batch_size(module, self._positional, self._named)
         self.verified: Mapping[str, Json] = {**describe(module), **effective_threads(), **effective_arithmetic()}
 
     def operation(self, point: Point) -> Operation:
         """The call on the given inputs. Raises UsageError if the point has a different batch size."""
-        operation = ModuleOperation(self._module, self._positional, self._named)
+        operation = ModuleOperation(self._module, self._positional, self._named, self._batch or 1)
         if point.batch_size != operation.items_per_call:
             raise UsageError(f"the inputs have batch size {operation.items_per_call}, the point {point.batch_size}")
         called = TorchOperation(operation, point.label)
@@ -271,14 +272,13 @@ class ModuleSession(Session):
         sequence."""
         tensors = [t for t in (*self._positional, *self._named.values()) if isinstance(t, torch.Tensor)]
         sequences = [t for t in tensors if t.dim() == 2 and not t.is_floating_point()]
-        batch = batch_size(self._module, self._positional, self._named)
-        known = sequences if batch is not None else []
-        return Point(batch_size=batch or 1, sequence_length=int(known[0].shape[1]) if known else None)
+        known = sequences if self._batch is not None else []
+        return Point(batch_size=self._batch or 1, sequence_length=int(known[0].shape[1]) if known else None)
 
     def workload(self, name: str | None = None) -> Workload:
         """The workload record of the module (`module_workload`), marked if a call is the only item that it shows."""
         workload = module_workload(self._module, name)
-        if batch_size(self._module, self._positional, self._named) is not None:
+        if self._batch is not None:
             return workload
         config = {**workload.config, COUNTS_CALLS: True}
         return replace(workload, config=config, config_hash=canonical_hash(config))
@@ -311,12 +311,18 @@ def module_workload(module: Any, name: str | None = None) -> Workload:
 
 
 def batch_size(module: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> int | None:
-    """The batch that the inputs show; None if they do not. Raises UsageError if there is no tensor."""
+    """The batch that the inputs and the outputs show; None if they do not. Raises UsageError if there is no tensor."""
     values = {**{f"input_{index}": value for index, value in enumerate(positional)}, **named}
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
     if not tensors:
         raise UsageError("the inputs contain no tensor")
-    return batch_of(module, tensors)
+
+    def call(others: Mapping[str, Any]) -> Any:
+        given = {**values, **others}
+        rest = {name: given[name] for name in named}
+        return module(*[given[f"input_{index}"] for index in range(len(positional))], **rest)
+
+    return batch_of(module, tensors, call)
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
