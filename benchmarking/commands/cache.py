@@ -45,7 +45,7 @@ from benchmarking.core.settings import NEW_FILE, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import data_stream, stdout_page
-from benchmarking.core.text import first_few, grouped, size_text, spreadsheet_safe, time_text, visible
+from benchmarking.core.text import grouped, size_text, spreadsheet_safe, time_text, visible
 from benchmarking.scripts import states
 from benchmarking.scripts.states import results_table, state_text, states_table
 from benchmarking.sweep.plan import flags
@@ -252,7 +252,7 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
             "folder": str(state.folder),
             "runtime": engine.runtime,
             "opset": engine.opset,
-            "inputs": first_few(state.shapes, 1, "; "),
+            "inputs": "; ".join(state.shapes),
             "mean_latency_ms": _latency_ms([(state, engine)]),
             "device": engine.device,
         }
@@ -340,7 +340,7 @@ def _row(one: CachedBuild, script_states: Iterable[states.ScriptState] = ()) -> 
         "folder": str(one.folder),
         "runtime": ", ".join(dict.fromkeys(engine.runtime for _, engine in used)) or build.parts.get("runtime"),
         "opset": build.parts.get("opset"),
-        "inputs": first_few(list(dict.fromkeys(one for state, _ in used for one in state.shapes)), 1, "; ") or None,
+        "inputs": "; ".join(dict.fromkeys(shape for state, _ in used for shape in state.shapes)) or None,
         "mean_latency_ms": _latency_ms(used),
         "device": ", ".join(dict.fromkeys(engine.device for _, engine in used)) or None,
     }

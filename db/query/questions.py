@@ -98,7 +98,7 @@ to 9999."""
 TIMES: Mapping[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     "date": (re.compile(r"\d{4}-\d\d-\d\d"), date.fromisoformat),
     "timestamp_ns": (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?"), datetime.fromisoformat),
-    "time_ns": (re.compile(r"\d\d:\d\d:\d\d(\.\d{1,6})?"), time.fromisoformat),
+    "time_ns": (re.compile(r"(?!24)\d\d:\d\d:\d\d(\.\d{1,6})?"), time.fromisoformat),
 }
 """Type of a column that is read as text -> the texts of values that Python has, and the conversion of one."""
 NANOSECONDS = re.compile(r"(?<=\d) (?=\d\d:\d\d:\d\d\.\d{7})")

@@ -417,11 +417,17 @@ def test_a_message_names_the_flag_that_was_typed(flag, capsys):
     assert f"argument {flag}: expected one argument" in capsys.readouterr().err
 
 
-def test_a_table_has_the_inputs_of_one_call_and_counts_the_others(found, cache):
+def test_a_table_has_the_inputs_of_one_call_and_counts_the_others(found, cache, monkeypatch, capsys):
     (model,) = found("shapes").modules
     state, _ = states.opened(Path("shapes.py"), "shapes.Embedding", model)
     assert "input: int64[2, 3] and 2 more" in states.states_table([state])
-    assert "int64[2, 3]; input: int64[2, 5]; input: int64[2, 7]" in states.state_text(state)
+    all_inputs = "input: int64[2, 3]; input: int64[2, 5]; input: int64[2, 7]"
+    assert all_inputs in states.state_text(state)
+    engine = states.BuildRecord(runtime="eager", device="cpu", precision="float32", kind=None, made_at=state.updated_at)
+    monkeypatch.setattr(states, "all_states", lambda: ({state.name: replace(state, engines=(engine,))}, {}))
+    assert cli.main(["cache", "report"]) == 0
+    rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert [row["inputs"] for row in rows if row["kind"] == "script"] == [all_inputs], "data are complete"
 
 
 def test_varying_shapes_are_points_of_one_model_with_the_inputs_of_the_script(found):

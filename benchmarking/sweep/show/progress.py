@@ -132,6 +132,7 @@ class Progress(Observer):
         self._now(f"{text} of {track.plan.settings.launches}")
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
+        self._end_wait()
         if live is None:
             self._point_began_s = time.monotonic()
             if self._is_loading:

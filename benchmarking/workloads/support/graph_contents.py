@@ -193,6 +193,9 @@ def _read_onnx(path: Path) -> dict[str, Any]:
         raise BenchhouseError(
             f"{path.name} contains a vendor's compiled engine ({EMBEDDED_ENGINE}), which is never loaded"
         )
+    fewest = {"Gather": 2, **dict.fromkeys(VALUE_PRESERVING, 1)}
+    if damaged := [node for node in nodes if not node.output or len(node.input) < fewest.get(node.op_type, 0)]:
+        raise BenchhouseError(f"{path.name} is damaged: a node {damaged[0].op_type} has too few inputs or outputs")
     tensors = list(_weights(model.graph))
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         tensors += (attribute.t, *attribute.tensors)
@@ -340,10 +343,8 @@ def _read_openvino(path: Path) -> dict[str, Any]:
     return {
         "inputs": [_port(port, index) for index, port in enumerate(model.inputs)],
         "outputs": [_port(port, index) for index, port in enumerate(model.outputs)],
-        "parameter_count": sum(prod(int(size) for size in constant.shape) for constant in constants),
-        PARAMETERS: sum(
-            prod(int(size) for size in constant.shape) for constant in constants if _is_parameter(constant)
-        ),
+        "parameter_count": sum(sizes),
+        PARAMETERS: sum(size for constant, size in zip(constants, sizes, strict=True) if _is_parameter(constant)),
         WEIGHTS: counts,
         **origin_of(model.get_rt_info(place).value if model.has_rt_info(place) else None),
         "files": [path.name, weights],

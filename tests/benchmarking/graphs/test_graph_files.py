@@ -143,6 +143,16 @@ def test_an_untrusted_files_violations_are_refused(tmp_path, fields, why):
         describe(write_model(tmp_path, **fields))
 
 
+@pytest.mark.parametrize(("op", "lost"), [("Mul", "output"), ("Cast", "input"), ("Gather", "input")])
+def test_a_node_without_its_inputs_or_outputs_is_refused(tmp_path, op, lost):
+    path = write_model(tmp_path)
+    model = onnx.load(str(path))
+    model.graph.node.add(op_type=op, input=["rows", "matrix"], output=["other"]).ClearField(lost)
+    onnx.save(model, str(path))
+    with pytest.raises(BenchhouseError, match=f"model.onnx is damaged: a node {op} has too few inputs or outputs"):
+        describe(path)
+
+
 def test_a_link_and_truncated_weights_are_refused(tmp_path):
     path = write_model(tmp_path, location="weights.bin")
     weights = tmp_path / "weights.bin"

@@ -88,12 +88,12 @@ def test_dates_and_times_that_python_lacks_are_texts(ask):
         SELECT 'infinity'::DATE, '-infinity'::DATE, '9999-12-31'::DATE, '0044-03-15 (BC)'::DATE,
             ['infinity'::DATE, '2026-01-01'::DATE], '2026-01-01 10:00:00.123456789'::TIMESTAMP_NS,
             '2026-01-01 10:00:00.5'::TIMESTAMP_NS, 'infinity'::TIMESTAMP_NS, NULL::DATE,
-            '10:00:00.123456789'::TIME_NS, '10:00:00'::TIME_NS
+            '10:00:00.123456789'::TIME_NS, '10:00:00'::TIME_NS, '24:00:00'::TIME_NS
     """
     assert ask(sql)[1] == (
         *("infinity", "-infinity", date(9999, 12, 31), "0044-03-15 (BC)", ["infinity", "2026-01-01"]),
         *("2026-01-01T10:00:00.123456789", datetime(2026, 1, 1, 10, 0, 0, 500_000), "infinity", None),
-        *("10:00:00.123456789", clock(10)),
+        *("10:00:00.123456789", clock(10), "24:00:00"),
     )
 
 

@@ -162,11 +162,13 @@ def test_the_summary_does_not_count_the_wait_for_the_device(monkeypatch):
     shown.waiting("still in use")
     clock.now_s = 70.0
     shown.launch(track, 0)
+    shown.waiting("no live status: the disk is full")  # said meanwhile, and no wait
     for point in POINTS:
         shown.live(track, 0, point, None)
         clock.now_s += 1.0
         track.open.remove((0, point))
         shown.measured(track, measurement(0, point, 0.1, 5))
+    shown.launch(track, 1)
     shown.close()
     assert stream.getvalue().splitlines()[-1] == "8 points in 8 s, 50% of it timed calls"
 
