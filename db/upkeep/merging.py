@@ -26,7 +26,7 @@ from benchmarking.core.errors import FormatError, LockedError, StorageError, Usa
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.storage_paths import LakePlace, is_lake
 from benchmarking.core.temporary import temporary_folder
-from db import ingestion
+from db import ingestion, run_records
 from db.conflicts import (
     CHECKSUMMED,
     CONTENTS,
@@ -168,12 +168,6 @@ def _refuse_faults(other: Warehouse) -> None:
 
 RAW = "raw_benchmark_data"
 
-NEW_PROFILES = """
-SELECT profile_id FROM {theirs}.profiles WHERE profile_id NOT IN (SELECT profile_id FROM profiles)
-    AND (source_sha256 IS NULL OR source_sha256 NOT IN (
-        SELECT source_sha256 FROM profiles WHERE source_sha256 IS NOT NULL
-    ))
-"""
 IN_NEW_RUNS = "result_id IN (SELECT result_id FROM {theirs}.benchmark_results JOIN new_runs USING (run_id))"
 NEW = {
     "hardware_info": "hardware_id NOT IN (SELECT hardware_id FROM hardware_info)",
@@ -189,37 +183,58 @@ NEW = {
     "change_points": "change_point_id NOT IN (SELECT change_point_id FROM change_points)",
     "alerts": "alert_id NOT IN (SELECT alert_id FROM alerts)",
     "annotations": "annotation_id NOT IN (SELECT annotation_id FROM annotations)",
-    # Parts come before their wholes, which are no longer new once they are added.
-    "profile_modules": f"profile_id IN ({NEW_PROFILES})",
-    "profile_ops": f"profile_id IN ({NEW_PROFILES})",
-    "profiles": f"profile_id IN ({NEW_PROFILES})",
 }
-"""Table -> condition of the other warehouse's rows that are new here; those of findings and notes also say that what
-they are about is here, or new: it may be among the conflicting rows, which are not taken."""
+"""Table -> condition of the other warehouse's rows that are new here. What they are about, or cannot do without, is
+here, or new: it may be unreadable there, or among the conflicting rows, which are not taken."""
 
 
 def _is_known(column: str, table: str, key: str) -> str:
     return f"{column} IN (SELECT {key} FROM {table} UNION ALL SELECT {key} FROM {{theirs}}.{table} WHERE {NEW[table]})"
 
 
-for _table, _, _column, _target, _key in REFERENCES:
-    if _table in ("change_points", "alerts"):
-        NEW[_table] += f" AND ({_column} IS NULL OR {_is_known(_column, _target, _key)})"
+MACHINE = _is_known("hardware_id", "hardware_info", "hardware_id")
+NEW["series"] += f" AND {MACHINE}"
+SERIES = _is_known("series_id", "series", "series_id")
+NEW["change_points"] += f" AND {SERIES}"
+for _column in ("result_id", "last_good_result_id"):
+    NEW["change_points"] += f" AND ({_column} IS NULL OR {_is_known(_column, 'benchmark_results', 'result_id')})"
+CHANGE = _is_known("change_point_id", "change_points", "change_point_id")
+RESULT = _is_known("result_id", "benchmark_results", "result_id")
+NEW["alerts"] += f" AND {SERIES} AND CASE WHEN result_id IS NOT NULL THEN {RESULT} "
+NEW["alerts"] += f"ELSE change_point_id IS NULL OR {CHANGE} END"
 for _kind, _target, _key in ANNOTATION_TARGETS:
     NEW["annotations"] += f" AND (target_kind <> '{_kind}' OR {_is_known('target_id', _target, _key)})"
+NEW_PROFILES = f"""
+SELECT profile_id FROM {{theirs}}.profiles WHERE profile_id NOT IN (SELECT profile_id FROM profiles)
+    AND (source_sha256 IS NULL OR source_sha256 NOT IN (
+        SELECT source_sha256 FROM profiles WHERE source_sha256 IS NOT NULL
+    ))
+    AND {MACHINE} AND {SERIES}
+"""
+# Parts come before their wholes, which are no longer new once they are added.
+NEW |= dict.fromkeys(("profile_modules", "profile_ops", "profiles"), f"profile_id IN ({NEW_PROFILES})")
+IF_STORED = {
+    "alerts": """REPLACE (
+        (SELECT result_id FROM benchmark_results WHERE result_id = confirmed_by) AS confirmed_by,
+        (SELECT own.change_point_id FROM change_points own WHERE own.change_point_id = alerts.change_point_id)
+            AS change_point_id
+    )"""
+}
+"""Table -> its columns that are NULL in a new row if what they name is not here."""
 
-NEW_RUNS = """
+NEW_RUNS = f"""
 CREATE OR REPLACE TEMP TABLE new_runs AS
-SELECT run_id FROM {theirs}.benchmark_runs
+SELECT run_id FROM {{theirs}}.benchmark_runs
 WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
     AND run_id NOT IN (
-        SELECT theirs.run_id FROM {theirs}.benchmark_results theirs JOIN benchmark_results mine USING (result_id)
+        SELECT theirs.run_id FROM {{theirs}}.benchmark_results theirs JOIN benchmark_results mine USING (result_id)
     )
+    AND {MACHINE} AND run_id NOT IN (SELECT run_id FROM {{theirs}}.benchmark_results WHERE NOT {SERIES})
     AND NOT (origin_format IS NULL AND source_sha256 IS NOT NULL AND source_sha256 IN (
         SELECT source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL AND origin_format IS NULL
     ))
 """
-"""A run is not new if its results or its run file belong to another run here."""
+"""A run is not new if its results or its run file belong to another run here, or without its machine and series."""
 
 BESIDE = """
 WITH added AS MATERIALIZED (
@@ -254,6 +269,7 @@ WHERE series_id = $series
 ADD_ALIAS = """
 INSERT INTO series_alias (canonical_series_id, reason, created_at, series_id)
 SELECT $canonical, $reason, $created_at, $series WHERE $series NOT IN (SELECT series_id FROM series_alias)
+    AND $canonical IN (SELECT series_id FROM series)
 """
 NEWLY_CALIBRATED = """
 SELECT DISTINCT hardware_id FROM benchmark_runs JOIN new_runs USING (run_id) WHERE task = ?
@@ -355,7 +371,8 @@ class OtherWarehouse:
         self.connection.execute(f"INSERT INTO {RAW} BY NAME SELECT * FROM finer")
         self.connection.execute("DROP TABLE finer")
         for table in NEW:
-            self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * {self._new(table)}")
+            columns = f"* {IF_STORED.get(table, '')}"
+            self.connection.execute(f"INSERT INTO {table} BY NAME SELECT {columns} {self._new(table)}")
         for table, rule in MERGE_RULES.items():  # after the rows that the other version names
             (key,) = CONTENTS[table].key
             names = [quoted(name) for name in self.columns[table] if name not in (key, *rule.ignored, *rule.columns)]
@@ -580,11 +597,13 @@ def _readable(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
                             connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {quoted(name)}.{table}")
                     except StorageError as error:
                         lost[table] = problem_of(error).removeprefix(f"{salvaged.path}: ")
-            if lost.keys() & {"benchmark_runs", "benchmark_results"}:  # a run may lack only its samples
-                for table in RUN_TABLES:
-                    without = " and ".join(sorted(lost.keys() & set(RUN_TABLES)))
-                    lost.setdefault(table, f"{table} is useless without {without}")
-                    salvaged.query(f"DELETE FROM {table}")
+            for whole in (RUN_TABLES, run_records.TABLES):
+                # A run may lack only its samples, and a profile only its operators.
+                if needed := sorted(lost.keys() & set(whole[:2])):
+                    without = " and ".join(needed)
+                    for table in whole:
+                        lost.setdefault(table, f"{table} is useless without {without}")
+                        salvaged.query(f"DELETE FROM {table}")
         yield copy, lost
 
 

@@ -15,6 +15,7 @@ from db.upkeep.merging import rebuild
 from db.upkeep.verify import damage, inspected, verify
 from db.warehouse import Warehouse
 from tests.helpers.databases import leave_log
+from tests.helpers.records import make_profile
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 HEADER_BYTES = 12_288
@@ -287,6 +288,42 @@ def test_findings_and_notes_about_a_result_that_its_file_has_no_more_are_left_ou
     rows = {one.table: (one.rows_before, one.rows_after, one.is_equal) for one in rebuilt.compared}
     assert (rows["annotations"], rows["change_points"], rows["alerts"]) == ((5, 3, False), (2, 1, False), (2, 1, False))
     assert counts(stored)[3] == 3  # without faults
+
+
+def test_an_alert_stays_without_its_change_point_and_its_confirmation(stored):
+    with Warehouse.open(stored) as warehouse:
+        warehouse.query(
+            """INSERT INTO alerts BY NAME SELECT 'a' AS alert_id, series_id, 'x' AS metric, result_id,
+                'c' AS change_point_id, 'gone' AS confirmed_by, 'noise' AS triage, 'd' AS detector,
+                '1' AS detector_version, '{}' AS parameters, now()::TIMESTAMP AS created_at,
+                now()::TIMESTAMP AS updated_at FROM benchmark_results LIMIT 1"""
+        )
+        warehouse.query("INSERT INTO annotations VALUES ('t', 'alert', 'a', 'me', 'x', now()::TIMESTAMP)")
+        warehouse.query("DROP TABLE change_points")
+    assert set(rebuild(stored, run_files([Path("runs")])).lost) == {"change_points"}
+    assert counts(stored)[3] == 2
+    with Warehouse.open(stored) as warehouse:
+        kept = warehouse.query("SELECT triage, change_point_id, confirmed_by FROM alerts").dicts()
+    assert kept == [{"triage": "noise", "change_point_id": None, "confirmed_by": None}]
+
+
+def test_what_refers_to_a_lost_series_or_lacks_its_modules_is_left_out(stored, make_run):
+    run = make_run(**ONE, model_id="t5")
+    with Warehouse.open(stored) as warehouse:
+        warehouse.ingest(run)
+        warehouse.ingest_profile(make_profile())
+        warehouse.query(
+            "UPDATE series_alias SET canonical_series_id = (SELECT series_id FROM benchmark_results WHERE run_id = ?)",
+            [run.run_id],
+        )
+        warehouse.query("DROP TABLE series")
+        warehouse.query("DROP TABLE profile_modules")
+    lost = rebuild(stored, run_files([Path("runs")])).lost
+    assert set(lost) == {"series", "profiles", "profile_modules", "profile_ops"}
+    assert lost["profile_ops"] == "profile_ops is useless without profile_modules"
+    assert counts(stored) == [3, 3, 9, 1, 0]
+    with Warehouse.open(stored) as warehouse:
+        assert warehouse.ingest(run)  # as a rebuilt database without its series would refuse, as stored
 
 
 def test_nothing_is_copied_of_a_missing_table(stored):
