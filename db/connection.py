@@ -32,7 +32,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.storage_paths import HEAD_BYTES, is_duckdb, is_lake
+from benchmarking.core.storage_paths import HEAD_BYTES, is_duckdb, is_lake, no_database
 from benchmarking.core.temporary import held_folder, temporary_name
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def check_database_file(path: str) -> None:
     with suppress(OSError), open(path, "rb") as opened:  # DuckDB reports unreadable files
         head = opened.read(HEAD_BYTES)
         if head and not is_duckdb(head):
-            raise FormatError(f"{path}: not a DuckDB database: choose another path")
+            raise no_database(path)
 
 
 @contextmanager
@@ -659,7 +659,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         message = STATEMENT.sub("Failed to execute a statement: ", parse_message(text).message)
         return TransientError(f"{path}: {first_paragraph(message)}")
     if "not a valid DuckDB database" in text:
-        return FormatError(f"{path}: not a DuckDB database: choose another path")
+        return no_database(path)
     if "newer version of DuckDB" in text:
         return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
     return StorageError(f"{path}: {first_paragraph(parse_message(text).message)}")

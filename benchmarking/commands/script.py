@@ -27,7 +27,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
-from benchmarking.core.suggestions import lists_joined
+from benchmarking.core.suggestions import SIMILAR, lists_joined, nearest
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import flag_of, number, visible
 from benchmarking.scripts.analysis import Analysis
@@ -88,8 +88,12 @@ def _is_set(variable: str) -> bool:
 
 def _own_arguments(argv: Sequence[str]) -> list[str]:
     """The words, with the value of --script-args as one word: it is another program's flags, which look like ours.
-    Raises UsageError for an action after a flag."""
+    Raises UsageError for an action that is misspelt or after a flag."""
     words: list[str] = []
+    first = next(iter(argv), "-")
+    meant = nearest(first, ACTIONS, number=1, similar=SIMILAR)
+    if meant and first not in ACTIONS and ".py" not in first and not Path(first).exists():
+        raise UsageError(f"{first}: did you mean {as_typed('script')} {ACTIONS[meant[0]]}? A script ends with .py")
     for word in argv:
         if words[-1:] == ["--script-args"]:
             words[-1] = f"--script-args={word}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import held_folder, temporary_name
+from benchmarking.core.untrusted.input_files import lfs_pointer
 
 LAKE = "ducklake:"
 POSTGRES = "postgres:"
@@ -104,6 +105,11 @@ def is_duckdb(head: bytes) -> bool:
     return head[MAGIC_AT:HEAD_BYTES] == MAGIC
 
 
+def no_database(path: str | Path) -> FormatError:
+    """The error for a file that is no database."""
+    return FormatError(lfs_pointer(path) or f"{path}: not a DuckDB database: choose another path")
+
+
 def own_run_files(source: str, database: str, *, is_imported: bool = False) -> list[Path]:
     """The files that a stored run may have been loaded from, as this database has them, the likeliest first; none if it
     is gone.
@@ -169,4 +175,4 @@ def check_database(database: str) -> None:
     except OSError as error:
         raise StorageError(f"cannot use {path}: {error.strerror}: choose another path") from error
     if not is_duckdb(head):
-        raise FormatError(f"{path}: not a DuckDB database: choose another path")
+        raise no_database(path)

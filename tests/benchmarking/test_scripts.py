@@ -813,6 +813,9 @@ def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):
         benchmark_script("net.py", max_depth=-1)
     assert benchit.main(["-d", "cache", "cache", "list"]) == 2
     assert "cache comes first, as in benchit cache list" in capsys.readouterr().err
+    for words, meant in (("versoin", "version"), ("cahce list", "cache list"), ("benchmrk a.py", "benchmark SCRIPT")):
+        assert benchit.main(words.split()) == 2
+        assert f"did you mean benchit {meant}?" in capsys.readouterr().err
     assert benchit.main(["missing.py", "--script-args", "--width,64"]) == 2
     assert "missing.py: no such script" in capsys.readouterr().err
 

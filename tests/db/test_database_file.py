@@ -69,6 +69,13 @@ def test_a_file_of_another_format_is_refused_and_left_unchanged(tmp_path, name):
     assert path.read_text() == "hello\n" * 1000
 
 
+def test_a_pointer_of_git_lfs_in_place_of_a_database_says_what_to_do(tmp_path):
+    path = tmp_path / "results.duckdb"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132735\n")
+    with pytest.raises(FormatError, match=r"results.duckdb is a git-lfs pointer to the file: run `git lfs pull`"):
+        Warehouse.open(path)
+
+
 def test_a_folder_is_not_a_database(tmp_path):
     with pytest.raises(StorageError, match="not a regular file: choose another path"):
         Warehouse.open(tmp_path)

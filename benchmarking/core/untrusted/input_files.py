@@ -79,6 +79,8 @@ def open_regular(path: Path) -> Iterator[BufferedReader]:
 LFS_MARK, LFS_BYTES = b"version https://git-lfs.github.com/spec/", 1024
 """Beginning and maximum size of a git-lfs pointer, which takes the place of a large file in a clone without git-lfs."""
 
+IS_POINTER = "is a git-lfs pointer to the file: run `git lfs pull`"
+
 
 def lfs_pointer(path: str | os.PathLike[str]) -> str | None:
     """None, or what to do about a file that is only a git-lfs pointer to its content. Any other file, unreadable ones
@@ -91,7 +93,7 @@ def lfs_pointer(path: str | os.PathLike[str]) -> str | None:
             is_pointer = opened.read(len(LFS_MARK)) == LFS_MARK
     except (OSError, ValueError, TypeError):
         return None
-    return f"{os.fsdecode(path)} is a git-lfs pointer to the file: run `git lfs pull`" if is_pointer else None
+    return f"{os.fsdecode(path)} {IS_POINTER}" if is_pointer else None
 
 
 def read_text(path: Path, max_bytes: int) -> str:
@@ -104,6 +106,8 @@ def read_text(path: Path, max_bytes: int) -> str:
         raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
     if len(content) > max_bytes:
         raise FormatError(f"{path}: larger than {max_bytes / 1e6:g} MB")
+    if content.startswith(LFS_MARK):
+        raise FormatError(f"{path} {IS_POINTER}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -186,7 +190,7 @@ def parse_json(
     """
     check_json(content, where)
     if content.startswith(LFS_MARK):
-        raise FormatError(f"{where}: a git-lfs pointer in place of the file: run `git lfs pull`")
+        raise FormatError(f"{where} {IS_POINTER}")
     try:
         text = content.decode("utf-8-sig")
         whole = _whole if refuse_values else whole_or_infinity

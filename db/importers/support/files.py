@@ -34,6 +34,8 @@ from benchmarking.core.provenance import naive_now
 from benchmarking.core.storage_paths import is_duckdb
 from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.input_files import (
+    IS_POINTER,
+    LFS_MARK,
     MAX_DEPTH,
     STRING,
     check_json,
@@ -519,6 +521,8 @@ class ForeignFile:
             return "an empty file"
         if text is None or "\0" in text:
             return f"not text in UTF-8 or UTF-16: it begins with the bytes {self.content[:8].hex(' ')}"
+        if self.content.startswith(LFS_MARK):
+            return IS_POINTER.removeprefix("is ")
         if self.path.is_symlink():  # in a stranger's folder it may lead to any file, whose text is nobody else's
             return "a file behind a link"
         coding = "" if self.encoding == "UTF-8" else f"{self.encoding} "

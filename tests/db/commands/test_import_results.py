@@ -69,6 +69,15 @@ def test_a_folder_without_a_known_format_fails_with_what_would_help(database, tm
     assert "setup --ingest" in said.err
 
 
+@pytest.mark.parametrize("name", ["results.json", "table.md"])
+def test_a_pointer_of_git_lfs_in_place_of_a_file_says_what_to_do(database, tmp_path, capsys, name):
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132735\n")
+    for place in (tmp_path / name, tmp_path):
+        assert run(database, place) == 1
+        said = capsys.readouterr()
+        assert "a git-lfs pointer to the file: run `git lfs pull`" in said.out + said.err
+
+
 def test_importing_again_adds_nothing_even_from_a_copy(database, tmp_path, capsys):
     assert run(database, REPORT) == 0
     assert run(database, REPORT, shutil.copyfile(REPORT, tmp_path / "copy.json")) == 0
