@@ -70,8 +70,7 @@ OWN_NAMES = {
     "upkeep/merging.py": {
         **dict.fromkeys(("table", "key", "raw_key", "self._new(table)"), "of CONTENTS"),
         "column": "of REFERENCES",
-        **dict.fromkeys(("assigned", "mine", "theirs"), "made of `quoted` columns"),
-        "sign": "> or <",
+        **dict.fromkeys(("what", "condition", "columns"), "made of `quoted` columns, > or <, and SQL of MERGE_RULES"),
         **dict.fromkeys(("self.theirs(table)", "relation('series_alias')"), "`quoted`"),
         "finer": "FINER, with names of ours",
     },
@@ -91,7 +90,7 @@ TEMPLATE_NAMES = {
     "metric": "a column of core/metrics.py",
     "value": "an expression of core/metrics.py",
     "of_metric(metric)": "the same, and a comparison",
-    "column": "a column of ours",
+    **dict.fromkeys(("column", "key"), "a column of ours"),
     "columns": "columns of ours",
     "newest": "columns of ours",
     "table": "a table of ours",

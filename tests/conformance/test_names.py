@@ -22,6 +22,7 @@ SELECTOR = re.compile(r":[\w.]*$")
 """What follows a device's name in "cuda:1" and "openvino:GPU"."""
 TRANSLATORS = ("db/importers", "db/exporters")
 HOMONYMS = {
+    "benchmarking/commands/ab.py": {"bench": "the source of a workload"},
     "benchmarking/batch/cell_plans.py": {"bench": "the source of a workload"},
     "benchmarking/benches/examples/llama_benchmark.py": {
         "compiled": "a variant of the benchmark",
@@ -31,6 +32,7 @@ HOMONYMS = {
     "benchmarking/benches/runner.py": {"bench": "the source of a workload, and a key of its facts"},
     "benchmarking/core/codec.py": {"null": "JSON"},
     "benchmarking/core/untrusted/redaction.py": {
+        "null": "a word for no host",
         "onnxruntime": "a word of other texts",
         "openvino": "a word of other texts",
     },
@@ -52,6 +54,7 @@ HOMONYMS = {
         "cuda": "ONNX Runtime's name of memory",
     },
     "benchmarking/devices/support/torch_gpu.py": {"cuda": "torch's device"},
+    "benchmarking/graphs/export/onnx_files.py": {"eager": "a kind of attention"},
     "benchmarking/commands/export_model.py": {"openvino": "a file format, and the package that writes it"},
     "benchmarking/workloads/support/graph_contents.py": {"openvino": "a file format, and the package that reads it"},
     "benchmarking/workloads/support/engine_folder.py": {
