@@ -155,6 +155,7 @@ def test_only_reading_methods_are_allowed(server, method):
         ("/compare?a=latest&b=latest&metric=latency", "unknown metric"),
         ("/compare?a=latest&b=sql:DROP+TABLE+benchmark_runs", "syntax error"),
         ("/results.csv?model=never+measured", "nothing to export"),
+        ("/results.csv?sort=latency_median_ms", "unknown parameter 'sort'"),
     ],
 )
 def test_an_invalid_parameter_is_explained_on_the_page(server, path, expected):

@@ -94,7 +94,7 @@ MOST_FILES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultsParameters:
+class ResultsFilters:
     """Filters; None selects all."""
 
     family: str | None = None
@@ -114,6 +114,12 @@ class ResultsParameters:
     """A kind of doubt."""
     all: bool = False
     """Whether to list all results instead of the newest of each series."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsParameters(ResultsFilters):
+    """The page's order, columns and place."""
+
     sort: str = NEWEST
     """A column, after "-" if descending."""
     columns: tuple[str, ...] = ()
@@ -187,7 +193,7 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
         published_grid=replace(grid, headings=grid.headings[1:], rows=tuple(row[1:] for row in grid.rows)),
         previous=previous if parameters.page > 1 else None,
         following=following if skipped + len(rows) < count else None,
-        csv_file=Link(view="results_csv", parameters=replace(parameters, page=1, sort=NEWEST, columns=(), tick=())),
+        csv_file=Link(view="results_csv", parameters=ResultsFilters(all=parameters.all, **values)),
         all=parameters.all,
         hardware=parameters.hardware,
         clear=Link(
@@ -317,7 +323,7 @@ def _side_by_side(ticked: Sequence[Row], known: Mapping[str, Column]) -> Grid:
     )
 
 
-def _filter_values(parameters: ResultsParameters) -> dict[str, Any]:
+def _filter_values(parameters: ResultsFilters) -> dict[str, Any]:
     """Values of the filters, for the query."""
     others = ("all", "sort", "page", "columns", "tick")
     return {name: value for name, value in asdict(parameters).items() if name not in others}
@@ -380,8 +386,8 @@ def _heading(name: str, column: Column, parameters: ResultsParameters, sort: str
     )
 
 
-def csv_file(data: Data, parameters: ResultsParameters) -> File:
-    """The filtered results with every column."""
+def csv_file(data: Data, parameters: ResultsFilters) -> File:
+    """The filtered results with every column, in the order of `benchhouse export`."""
     view = "all_results" if parameters.all else "latest_results"
     sql = IDS.format(view=view, filters=FILTERS)
     ids = [row["result_id"] for row in data.warehouse.query(sql, _filter_values(parameters)).dicts()]
@@ -403,4 +409,4 @@ IDS = "SELECT result_id FROM {view} WHERE {filters}"
 VIEWS = (
     View(name="results", path="/results", title="Results", parameters=ResultsParameters, page=page, in_files=_in_files),
 )
-DOWNLOADS = (Download(name="results_csv", path="/results.csv", parameters=ResultsParameters, file=csv_file),)
+DOWNLOADS = (Download(name="results_csv", path="/results.csv", parameters=ResultsFilters, file=csv_file),)
