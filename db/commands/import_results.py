@@ -64,7 +64,7 @@ exit codes: 0 imported; 1 a file was refused (the others are imported), or no fi
 """
 
 KNOWN_FILES = """
-SELECT run_id, ingested_at, origin_format, source, source_sha256, model_id, origin->>'$.kept.place' AS place,
+SELECT run_id, ingested_at, origin_format, source, source_sha256, model_id, tags, origin->>'$.kept.place' AS place,
     json_exists(origin, '$.kept.replaced') AS is_labelled
 FROM benchmark_runs
 WHERE origin_format IS NOT NULL AND (
@@ -245,6 +245,7 @@ def _with_progress(files: Sequence[tuple[Path, bool]], display: Display) -> Iter
 
 BESIDE = "imported before, whose runs of then stay beside the new ones {}: --replace puts the new ones in their place"
 LABELLED = "imported before with other labels, which are kept {}: --replace puts the file's own values in their place"
+OTHER_TAGS = "imported before without these tags, which are not set {}: --replace sets them"
 GROWN = "grown since an earlier import {}, whose results are stored already: only those that were added are new"
 OTHER_CONTENT = (
     "imported before with other content {}, whose runs stay beside the new ones: if the same results are among them, "
@@ -432,6 +433,8 @@ def _not_stored(
     for file in files:
         own = {run.run_id for run in file.runs}
         if own <= known:
+            if any(not given.tags.items() <= row["tags"].items() for row in rows if row["run_id"] in own):
+                _tell(again, OTHER_TAGS, file)
             kept.append(file)
             continue
         of_content = _of_content(file, rows)

@@ -69,6 +69,19 @@ def test_a_folder_without_a_known_format_fails_with_what_would_help(database, tm
     assert "setup --ingest" in said.err
 
 
+def test_a_tag_that_is_not_set_since_the_file_is_stored_is_named(database, capsys):
+    said = "1 file imported before without these tags, which are not set"
+    run(database, REPORT, "--tag", "rig=a")
+    assert said not in capsys.readouterr().err
+    for words, is_said in (
+        (["--tag", "rig=b"], True),
+        (["--tag", "rig=a"], False),
+        (["--tag", "rig=b", "--replace"], False),
+    ):
+        assert run(database, REPORT, *words) == 0
+        assert (said in capsys.readouterr().err) == is_said
+
+
 @pytest.mark.parametrize("name", ["results.json", "table.md"])
 def test_a_pointer_of_git_lfs_in_place_of_a_file_says_what_to_do(database, tmp_path, capsys, name):
     (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132735\n")
