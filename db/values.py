@@ -161,6 +161,21 @@ HARDWARE = "hardware_id"
 DIGEST_LETTERS = 8
 SIMULATED = "simulated"
 """Column that is always told where it is true."""
+OF_DATA = re.compile(
+    r"(random_mm|random|sonnet|sharegpt|custom|prefix_repetition|hf(?!_(?:overrides|max_|enable_))|asr|bfcl|blazedit|"
+    r"spec_bench|speed_bench|timed_trace|gsp|image|mooncake|agentic)_"
+)
+"""The beginning of an argument that is of one kind of data: vLLM's and SGLang's clients state those of every kind."""
+OF_CLIENT = re.compile(
+    OF_DATA.pattern + r"\w+|dataset_name|lora_modules|temperature|top_[pk]|ignore_eos|use_beam_search|extra_body"
+)
+"""Names by which a user's own metadata, or the arguments of an engine, state settings of these clients' requests."""
+OF_REQUESTS = re.compile(
+    rf"(?:{OF_CLIENT.pattern})|(?:data\d*|input|extras|api|load|warmup|cooldown)\..+|load|streaming|ramp_up|phases|adapter|"
+    r"max_tokens|\w+_tokens_(?:stdev|min|max)|(?:first_(?:prompt|output)|prefix|tool_response)_tokens|"
+    r"stddev_(?:in|out)put_tokens|additional_sampling_params\w*"
+)
+"""Settings of an imported load that are of its requests, not of the server, in the words of the tools."""
 BENCH_CONFIGS = """
 SELECT run_id, config FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs)) AND model_source = 'bench'
 """

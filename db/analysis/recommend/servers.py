@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,7 +58,7 @@ from db.analysis.recommend.measured_options import (
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Newer, Prices
 from db.analysis.selection import Selection
 from db.connection import literal
-from db.values import arrivals_words
+from db.values import OF_REQUESTS, arrivals_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -474,7 +475,7 @@ def _traffic(row: Row) -> Traffic:
         definition=row["origin_definition"],
         axes=tuple(sorted(axes.items())),
         arrivals=mode.get("arrivals"),
-        kind=tuple((name, mode[name]) for name in REQUEST_SETTINGS if name in mode and name not in fixed),
+        kind=tuple((name, mode[name]) for name in _of_requests(mode) if name not in fixed),
     )
 
 
@@ -484,15 +485,29 @@ REQUEST_SETTINGS = (
     SCENARIO,
     *LENGTH_AXES,
     *("variation", "burst", "traffic_file", "traffic_digest", "shared_prefix", "prompts", "samples_per_query"),
-    *("turns", "think_time", "tool_calls", "tool_pause", "dataset_name", "random_range_ratio", "random_prefix_len"),
+    *("turns", "think_time", "tool_calls", "tool_pause"),
 )
-"""Settings of the requests: servers are not compared across them."""
+"""Settings of the requests: servers are not compared across them. Those of imported loads have many names."""
 LOAD_SETTINGS = (LOOP, "arrivals", *REQUEST_SETTINGS, "slo", SLO_SHARE)
 """Settings that are not the server's. The limits of the load test do not matter: the requested ones are applied."""
 
 
+def _of_requests(mode: Mapping[str, object]) -> list[str]:
+    """The names of the settings of the requests in a mode."""
+    own = [name for name in REQUEST_SETTINGS if name in mode]
+    imported = [name for name in mode if OF_REQUESTS.fullmatch(name)]
+    endpoint = ["endpoint"] if ENDPOINT.match(str(mode.get("endpoint"))) else []
+    return [*own, *sorted({*imported} - {*own}), *endpoint]
+
+
+ENDPOINT = re.compile(r"/|chat|completions|responses|embeddings|rankings|generate")
+"""The endpoint in an imported load, which is of its requests. (vLLM's and SGLang's clients name the engine here.)"""
+
+
 def _mode(row: Row) -> dict[str, object]:
-    mode = {name: value for name, value in stated_mode(row).items() if name not in LOAD_SETTINGS}
+    stated = stated_mode(row)
+    others = {*LOAD_SETTINGS, *_of_requests(stated)}
+    mode = {name: value for name, value in stated.items() if name not in others}
     batch = {"batch_size": row["batch_size"]} if row["batch_size"] > 1 else {}
     return {**mode, **binding(row["num_threads"], row["cpu_list"]), **batch}
 

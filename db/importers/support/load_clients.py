@@ -36,6 +36,7 @@ from db.importers.support.serving import (
     load_result,
     token_columns,
 )
+from db.values import OF_CLIENT, OF_DATA
 
 Value = TypeVar("Value")
 
@@ -126,18 +127,10 @@ OBJECT = "<"
 
 MOST_SHAPE = 1e6
 """Maximum burstiness of the gamma distribution of arrivals: above it they count as constant."""
-OF_DATA = re.compile(
-    r"(random|sonnet|sharegpt|custom|prefix_repetition|hf|asr|bfcl|blazedit|spec_bench|speed_bench|timed_trace|"
-    r"gsp|image|mooncake|agentic)_"
-)
-"""The beginning of an argument that is of one kind of data: a client states those of every kind."""
-IN_METADATA = re.compile(
-    OF_DATA.pattern + r"\w+|dataset_name|lora_modules|temperature|top_[pk]|ignore_eos|use_beam_search|extra_body"
-)
-"""Names by which a user's own metadata, or the arguments of an engine, state settings of the requests."""
 PREFIXES = {
     "generated-shared-prefix": ("gsp",),
     "image": ("image", "random"),
+    "random-mm": ("random_mm", "random"),
     "hf": ("hf", "asr", "bfcl", "blazedit"),
 }
 """Kind of data -> beginnings of its arguments, if they are not its own name."""
@@ -157,6 +150,9 @@ STANDARD = {
     "lora_assignment": ("random",),
     "lora_request_distribution": ("uniform",),
     "lora_zipf_alpha": ("1.5",),
+    **dict.fromkeys(("blazedit_min_distance", "asr_min_audio_len_sec"), ("0.0",)),
+    "blazedit_max_distance": ("1.0",),
+    "asr_max_audio_len_sec": ("inf",),
 }
 
 
@@ -201,7 +197,7 @@ def client_settings(arguments: Fields) -> dict[str, Scalar]:
 def settings_of_requests(fields: Fields) -> dict[str, Scalar]:
     """The `client_settings` among fields of other kinds."""
     return client_settings(
-        Fields(fields.file, {name: fields.peek(name) for name in filter(IN_METADATA.fullmatch, fields)})
+        Fields(fields.file, {name: fields.peek(name) for name in filter(OF_CLIENT.fullmatch, fields)})
     )
 
 

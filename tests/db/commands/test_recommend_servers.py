@@ -475,15 +475,35 @@ def test_every_setting_of_the_requests_belongs_to_the_traffic_and_none_to_the_se
     )
 
 
-def test_one_server_under_imported_loads_of_other_data_is_not_two_servers(empty_database, tmp_path, capsys):
+def test_one_server_under_imported_loads_of_other_requests_is_not_two_servers(empty_database, tmp_path, capsys):
     path = shutil.copy2(empty_database, tmp_path / "data.duckdb")
+    settings = {
+        "dataset_name": ("sonnet", "custom"),
+        "prefix_repetition_prefix_len": (256, 896),
+        "data.kind": ("huggingface", "synthetic_image"),
+        "extras.body": ('{"temperature": 0.9}', '{"temperature": 0.1}'),
+        "prompt_tokens_stdev": (8, 16),
+        "stddev_output_tokens": (10, 20),
+        "temperature": (0.5, 0.9),
+        "endpoint": ("chat", "/v1/completions"),
+    }
+    engines = {"endpoint": ("vllm", "sglang"), "hf_overrides": ("{}", "[]"), "max_num_seqs": (16, 32)}
     with Warehouse.open(path) as warehouse:
-        for data in ("sonnet", "custom"):
-            run = server("engine", {2.0: 0}, model_id="of-data")
-            warehouse.ingest(Alter.mode(run, loop="open", arrivals="poisson", dataset_name=data))
-    assert recommend.main(["of-data", "--request-rate", "2", *ASKED, "--json", "--db-path", str(path)]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert [len(one["servers"]) for one in document["traffic"]] == [1, 1]
+        warehouse.ingest_all(
+            [
+                Alter.mode(server("engine", {2.0: 0}, model_id=f"{kind}-{name}"), loop="open", **{name: value})
+                for kind, found in (("requests", settings), ("engine", engines))
+                for name, values in found.items()
+                for value in values
+            ]
+        )
+
+    def servers(model):
+        assert recommend.main([model, "--request-rate", "2", *ASKED, "--json", "--db-path", str(path)]) == 0
+        return [len(one["servers"]) for one in json.loads(capsys.readouterr().out)["traffic"]]
+
+    assert [servers(f"requests-{name}") for name in settings] == [[1, 1]] * len(settings)
+    assert [servers(f"engine-{name}") for name in engines] == [[2]] * len(engines)
 
 
 def test_a_server_with_several_quantizations_of_a_model_is_several(empty_database, tmp_path, capsys):

@@ -291,6 +291,7 @@ def test_the_commands_arguments_in_the_records_for_pytorch_tell_a_load_apart_in_
     load = json.loads((IMPORTS / "vllm_bench_serve/server_of_vllm.json").read_text()) | {"completed": 999}
     given = {"dataset_name": "random", "random_prefix_len": 896, "random_range_ratio": 0.0, "random_output_len": 128}
     given |= {"sonnet_prefix_len": 200, "seed": 3, "base_url": None, "temperature": 0.9, "lora_modules": ["a"]}
+    given |= {"random_mm_base_items_per_request": 1, "random_mm_limit_mm_per_prompt": {"image": 255}}  # newer versions
     benchmark = {"name": "vLLM benchmark", "extra_info": {"args": given}}
     metric = {"name": "mean_ttft_ms", "benchmark_values": [load["mean_ttft_ms"]], "extra_info": load}
     record = {"benchmark": benchmark, "model": {"name": load["model_id"]}, "metric": metric}
