@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, get_args
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
@@ -243,7 +244,7 @@ class Format:
         told: set[LeftOut] = set()
         try:
             for found in self.read(file):
-                left_out = [one for one in file.left_out if one not in told]
+                left_out = [*takewhile(lambda one: one not in told, reversed(file.left_out))][::-1]
                 told.update(left_out)
                 if left_out and not found.results and found.quality is None and found.status is None:
                     continue  # nothing of it was understood
