@@ -62,6 +62,7 @@ NO_CONDITION = re.compile(
 """Arguments of a model that are elsewhere in the run, or on which scores do not depend."""
 OF_SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 """What a task's own file may say of how its answers are drawn."""
+REPEATS = ".repeats"
 SEEDS = {"fewshot_seed": 1234, "num_fewshot_seeds": 1}
 """What the examples in the prompts are drawn with, and its default."""
 CONTEXT = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
@@ -178,19 +179,20 @@ def _conditions(top: Fields, config: Fields, arguments: Json) -> dict[str, Scala
     generation = _pairs(config.any("generation_parameters") or stated)
     if generation.get("temperature") in ("0", "0.0"):  # lighteval writes its default
         del generation["temperature"]
-    # Answers drawn with another seed are repetitions.
-    decoding = _pairs(config.any("gen_kwargs")) or generation or _sampling(top)
+    of_call = _pairs(config.any("gen_kwargs")) or generation
+    of_call.pop("seed", None)  # answers drawn with another seed are repetitions
+    decoding = of_call | {name: one for name, one in _sampling(top).items() if not of_call or name.endswith(REPEATS)}
     given = _pairs(arguments)
     found: dict[str, Any] = {
         "limit": config.any("limit") or config.any("max_samples"),
         "num_fewshot": _fewshot(top.unread_copy(), config),
-        "decoding": _listed({name: value for name, value in decoding.items() if name != "seed"}),
+        "decoding": _listed(decoding),
         **{name: top.peek(name) for name in CONTEXT},
         **{name: config.peek(name) for name, default in SEEDS.items() if config.peek(name) != default},
     }
     own_name = given.get("pretrained") or given.get("model")  # a server's tokenizer is often given by it
     of_model: dict[str, Scalar] = {
-        name: _short(of_any_machine(value), value)
+        name: _short(text := of_any_machine(value), text)
         for name, value in given.items()
         if _is_condition(name) and value != own_name and value.lower() not in CONDITIONS.get(name, PLAIN)
     }
@@ -226,7 +228,7 @@ def _sampling(top: Fields) -> dict[str, Json]:
         if drawn.get("temperature"):
             found |= {f"{task}.{name}": storable(drawn[name]) for name in OF_SAMPLING if drawn.get(name) is not None}
         if stated.get("repeats") not in (None, 1):
-            found[f"{task}.repeats"] = storable(stated["repeats"])
+            found[f"{task}{REPEATS}"] = storable(stated["repeats"])
     return found
 
 

@@ -95,6 +95,11 @@ ENGINE = (
 )
 """Settings of vLLM's and SGLang's engines that change their numbers, beside the flags that are on. (Elsewhere, what is
 not known tells runs apart; files of these tools have hundreds of defaults, which differ from version to version.)"""
+NOT_OF_ENGINE = re.compile(
+    r"device|base_gpu_id|gpu_id_step|weight_version|tool_call_parser|show_time_cost|collect_\w+|bucket_\w+|gc_\w+|ssl_\w+|"
+    r"kv_events_config"
+)
+"""What the command of a server sets beside: a place, a label, or what it prints and records."""
 ENGINE_SWITCH = r"(?:no_)?(?:enable|disable|use)_"
 ENGINE_FLAG = re.compile(ENGINE_SWITCH + r"(?!.*(?:metrics|report|nvtx|nan_|docs|tool_|headers|tracking|v2_block))")
 OFFLINE_ENGINE = (
@@ -167,12 +172,8 @@ def engine_settings(fields: Fields, names: Iterable[str] = ENGINE) -> dict[str, 
 
 def launched_with(command: str) -> list[str]:
     """The names of the settings that the command of a server sets, by the names of their flags."""
-    names = flags_of(command, {})
-    return [
-        name
-        for name in names
-        if not (NO_SETTING.fullmatch(name) or OF_ONE_RUN.search(name) or re.match(ENGINE_SWITCH, name))
-    ]
+    others = (NO_SETTING.fullmatch, NOT_OF_ENGINE.fullmatch, OF_ONE_RUN.search, re.compile(ENGINE_SWITCH).match)
+    return [name for name in flags_of(command, {}) if not any(is_other(name) for is_other in others)]
 
 
 def is_engine_flag(name: str) -> bool:

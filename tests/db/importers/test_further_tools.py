@@ -505,17 +505,28 @@ def test_scores_under_other_conditions_are_another_series_and_not_compared(tmp_p
 
 
 def test_answers_that_a_task_draws_by_its_own_file_are_other_conditions(tmp_path, monkeypatch):
-    def drawn(**task):
+    def drawn(gen_kwargs=None, **task):
         monkeypatch.setitem(EVALUATION, "configs", {"gsm8k": task})
-        return evaluation(tmp_path).cell.runtime_mode.get("decoding")
+        return evaluation(tmp_path, gen_kwargs=gen_kwargs).cell.runtime_mode.get("decoding")
 
     greedy = {"until": ["Q:"], "do_sample": False, "temperature": 0.0}
     assert drawn(generation_kwargs=greedy, repeats=1) is None
     sampled = {"until": ["Q:"], "do_sample": True, "temperature": 0.7, "top_p": 0.9}
     assert drawn(generation_kwargs=sampled, repeats=1) == "gsm8k.temperature=0.7, gsm8k.top_p=0.9"
+    assert drawn("seed=7", generation_kwargs=sampled) == "gsm8k.temperature=0.7, gsm8k.top_p=0.9"
     assert drawn(generation_kwargs=greedy, repeats=8) == "gsm8k.repeats=8"
+    given = {"temperature": 0.9, "seed": 7}  # replaces the task's own
+    assert drawn(given, generation_kwargs=sampled, repeats=8) == "gsm8k.repeats=8, temperature=0.9"
     for damaged in ("x", ["x"], {"temperature": ["x"]}):
         drawn(generation_kwargs=damaged, repeats=damaged)
+
+
+def test_the_folder_of_a_long_argument_is_no_condition(tmp_path):
+    runs = [
+        evaluation(tmp_path, model_args=f"pretrained=demo/model,dtype=bfloat16,template={folder}/{'a' * 600}.jinja")
+        for folder in ("/home/a", "/data/b")
+    ]
+    assert setup(runs[0]) == setup(runs[1])
 
 
 def test_changes_of_the_model_are_compared_on_the_same_inputs(tmp_path):

@@ -137,8 +137,10 @@ def test_settings_of_the_engine_are_those_that_are_known_and_those_of_the_comman
     stated = {"stream_interval": 10, "decode_attention_backend": "fa3", "speculative_draft_model_path": "eagle"}
     assert (changed.cell.runtime_mode, changed.cell.workload.revision) == ({**mode, **stated, "attn_cp_size": 2}, "abc")
     computed = {**plain, "mem_fraction_static": 0.8, "swa_full_tokens_ratio": 0.3, "port": 1, "enable_metrics": True}
+    computed |= {"base_gpu_id": 4, "weight_version": "v2", "show_time_cost": True, "device": "cuda"}
     assert served_by(tmp_path, **computed).cell.runtime_mode == mode
     command = "python -m sglang.launch_server --model-path m --port 1 --enable-metrics --mem-fraction-static 0.8"
+    command += " --base-gpu-id 4 --weight-version v2 --show-time-cost --device cuda"
     run = served_by(tmp_path, **computed, launch_command=command)
     assert run.cell.runtime_mode == {**mode, "mem_fraction_static": 0.8}
     assert run.origin.kept["server_info"]["launch_command"] == command
