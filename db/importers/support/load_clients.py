@@ -109,6 +109,7 @@ OFFLINE_ENGINE = (
 """The same and those of an offline benchmark, which starts its engine itself."""
 ON_UNLESS_OFF = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling", "optimization_level")
 """What is null in vLLM's files unless it was given, but not off."""
+OFF: Mapping[str, Scalar] = {"False": False, "0": 0}
 ENGINE_PLAIN = {
     "gpu_memory_utilization": ("0.9", "0.92"),
     "num_scheduler_steps": ("1",),
@@ -165,7 +166,7 @@ def engine_settings(fields: Fields, names: Iterable[str] = ENGINE) -> dict[str, 
     """The settings of an engine among the arguments: those of these names, and flags that are on."""
     flags = (name for name in fields if is_engine_flag(name) and str(fields.peek(name)) == "True")
     found = fields.settings((*flags, *names), PLAIN)
-    off: dict[str, Scalar] = {name: fields.peek(name) for name in ON_UNLESS_OFF if fields.peek(name) in (False, "0")}
+    off = {name: OFF[text] for name in ON_UNLESS_OFF if (text := str(fields.peek(name))) in OFF}
     stated = {name: one for name, one in found.items() if str(one) not in ENGINE_PLAIN.get(name, ())}
     return off | {name: of_any_machine(one) for name, one in stated.items() if not str(one).startswith(OBJECT)}
 
