@@ -4,6 +4,7 @@ is passed to the Python API with its inputs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -318,9 +319,13 @@ def batch_size(module: Any, positional: Sequence[Any], named: Mapping[str, Any])
         raise UsageError("the inputs contain no tensor")
 
     def call(others: Mapping[str, Any]) -> Any:
-        given = {**values, **others}
-        rest = {name: given[name] for name in named}
-        return module(*[given[f"input_{index}"] for index in range(len(positional))], **rest)
+        rest = {
+            name: copy.deepcopy(value) for name, value in values.items() if name not in tensors
+        }  # it may change them
+        given = {**rest, **others}
+        return module(
+            *[given[f"input_{index}"] for index in range(len(positional))], **{name: given[name] for name in named}
+        )
 
     return batch_of(module, tensors, call)
 

@@ -95,7 +95,7 @@ def profile_of(torch, folder, *, slow):
     from benchmarking.runtimes.support.torch.torch_session import ModuleOperation, TorchOperation
 
     model = small_model(torch, slow=slow)
-    operation = TorchOperation(ModuleOperation(model, (torch.arange(64).reshape(2, 32),), {}), "b2 s32")
+    operation = TorchOperation(ModuleOperation(model, (torch.arange(64).reshape(2, 32),), {}, 2), "b2 s32")
     operation.model = model
     handle = DeviceHandle()
     profiler = operation.profiler(folder, handle.synchronize)
