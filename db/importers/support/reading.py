@@ -91,11 +91,12 @@ NOTHING = ("False", "", "{}", "[]", "None")
 """Values, as text, by which a field states no setting."""
 OF_ONE_RUN = re.compile(
     r"(?<![^\W_])(?:(?:path|dir|folder|file|host|port|url|address|endpoint|log)s?|show_trace|directory|hostname|addr|"
-    r"password|secret|seed|uuid|verbose|verbosity|logging|progress|tqdm|timeout|revision|remote_code|(?<!lora_)rank)"
-    r"(?![^\W_])|(?<![^\W_])traces?$|(?:^|_)token$|(?:^|api_|access_)keys?$",
+    r"password|secret|seed|uuid|device_id|verbose|verbosity|logging|progress|tqdm|timeout|revision|remote_code|"
+    r"(?<!lora_)rank)(?![^\W_])|(?<![^\W_])traces?$|(?:^|_)token$|(?:^|api_|access_)keys?$",
     re.IGNORECASE,
 )
-"""Names of fields that hold a place, a secret, or what a single run is given and puts out: no settings."""
+"""Names of fields that hold a place, a secret, or what a single run is given and puts out: no settings. (One of equal
+devices is a place.)"""
 PLACE = re.compile(
     r"\A((?:[^\\/]*=|[^\\/]{2,}:)?)(?:~?/|[a-z]:[\\/])(?!/).*[\\/](?=[^\\/]+$)", re.IGNORECASE | re.DOTALL
 )

@@ -273,10 +273,11 @@ def test_the_full_report_of_the_first_versions_states_batch_and_device():
     assert (device.type, device.name, device.count) == ("cuda", "NVIDIA A100-SXM4-80GB", 4)
     assert eager.cell.workload.model_id == "BAAI/bge-base-en-v1.5"
     assert eager.provenance.versions["transformers"] == "4.34.0.dev0"
-    # A path of one machine is no setting, but is kept.
-    assert "trt_engine_cache_path" not in exported.cell.runtime_mode["provider_options"]
+    # A path of one machine and the number of a device are no settings, but are kept.
+    provider = {"trt_engine_cache_enable": "True", "trt_fp16_enable": "True"}
+    assert json.loads(exported.cell.runtime_mode["provider_options"]) == provider
     options = exported.origin.kept["config"]["backend"]["provider_options"]
-    assert options["trt_engine_cache_path"] == "tmp/trt_cache"
+    assert (options["trt_engine_cache_path"], options["device_id"]) == ("tmp/trt_cache", "0")
 
 
 def test_a_quantized_model_of_the_first_versions_is_not_the_unquantized_one(tmp_path):
