@@ -147,7 +147,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         }
         # What the user named with --metadata, and the service in the published results.
         mode = {name: word for name in SERVICE if (word := others.text(name))}
-        mode |= others.settings(filter(REQUESTS.fullmatch, others), (0, "{}", ""))
+        of_requests = others.settings(filter(REQUESTS.fullmatch, others), ("{}", ""))
+        mode |= {name: one for name, one in of_requests.items() if one or not name.startswith("stddev")}
         about["kept"] = {**others.rest(), "results": results.rest()}
     yield ForeignRun(
         task="text-generation", results=[result], runtime=SERVER, runtime_mode={**mode, **load_mode(result)}, **about

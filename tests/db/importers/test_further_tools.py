@@ -810,6 +810,7 @@ def test_the_spread_of_lengths_and_the_sampling_tell_llmperfs_loads_apart(tmp_pa
         {},
         {"stddev_input_tokens": 0, "stddev_output_tokens": 0},
         {"additional_sampling_params_temperature": 0.2},
+        {"additional_sampling_params_temperature": 0},
     )
     modes = []
     for change in changes:
@@ -821,4 +822,5 @@ def test_the_spread_of_lengths_and_the_sampling_tell_llmperfs_loads_apart(tmp_pa
         stated,
         {"additional_sampling_params_temperature": 0.7},
         {**stated, "additional_sampling_params_temperature": 0.2},
+        {**stated, "additional_sampling_params_temperature": 0},
     ]
