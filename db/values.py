@@ -171,9 +171,9 @@ OF_CLIENT = re.compile(
 )
 """Names by which a user's own metadata, or the arguments of an engine, state settings of these clients' requests."""
 OF_REQUESTS = re.compile(
-    rf"(?:{OF_CLIENT.pattern})|(?:data\d*|input|extras|api|load|warmup|cooldown)\..+|load|streaming|ramp_up|phases|adapter|"
-    r"max_tokens|\w+_tokens_(?:stdev|min|max)|(?:first_(?:prompt|output)|prefix|tool_response)_tokens|"
-    r"stddev_(?:in|out)put_tokens|additional_sampling_params\w*"
+    rf"(?:{OF_CLIENT.pattern})|(?:data\d*|input|extras?|extra_inputs|api|load|warmup|cooldown)\..+|load|streaming|"
+    r"ramp_up|phases|adapter|max_tokens|\w+_tokens_(?:stdev|min|max)|(?:first_(?:prompt|output)|prefix)_tokens|"
+    r"tool_response_tokens|stddev_(?:in|out)put_tokens|additional_sampling_params\w*"
 )
 """Settings of an imported load that are of its requests, not of the server, in the words of the tools."""
 BENCH_CONFIGS = """

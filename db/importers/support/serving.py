@@ -306,10 +306,13 @@ def of_ramp(ramp: str | None) -> tuple[Doubt, ...]:
 RISES = re.compile(r"^(?!warmup_)(?:.*_)?(?:ramp|rampup|startup|adaptive|rate_series|phases)(?:_|$)")
 
 
+IN_BODY = re.compile(r"(?:^|\.)extra(?:_inputs)?\.")
+
+
 def settings_by_path(parts: Mapping[str, Fields], less: re.Pattern[str], plain: re.Pattern[str]) -> dict[str, Scalar]:
     """What the parts of a configuration and the objects in them set, by its path ("data.turns.mean"): but for what is
-    off, what is of a machine or a single run, the paths in `less`, and the defaults in `plain`, as PATH=VALUE. Prompts
-    of a file have its name as PART.prompts_of."""
+    off or 0 (in the body of a request 0 may not be the default), what is of a machine or a single run, the paths in
+    `less`, and the defaults in `plain`, as PATH=VALUE. Prompts of a file have its name as PART.prompts_of."""
     found: dict[str, Scalar] = {}
     for part, fields in parts.items():
         leaves = dict(_leaves({name: fields.peek(name) for name in fields}, f"{part}." if part else ""))
@@ -318,7 +321,7 @@ def settings_by_path(parts: Mapping[str, Fields], less: re.Pattern[str], plain: 
         own = {
             path: value
             for path, value in leaves.items()
-            if value and not less.fullmatch(path) and not plain.fullmatch(f"{path}={value}")
+            if (value or IN_BODY.search(path)) and not less.fullmatch(path) and not plain.fullmatch(f"{path}={value}")
         }
         found |= Fields(fields.file, own).other_settings()
     return found

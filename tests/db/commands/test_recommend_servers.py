@@ -481,6 +481,7 @@ def test_one_server_under_imported_loads_of_other_requests_is_not_two_servers(em
         "dataset_name": ("sonnet", "custom"),
         "prefix_repetition_prefix_len": (256, 896),
         "data.kind": ("huggingface", "synthetic_image"),
+        "extra.best_of": (2, 4),
         "extras.body": ('{"temperature": 0.9}', '{"temperature": 0.1}'),
         "prompt_tokens_stdev": (8, 16),
         "stddev_output_tokens": (10, 20),

@@ -152,6 +152,7 @@ REQUESTS = {
         ({"input": {"conversation": {"num": 50}}}, {}),
         ({"endpoint": {"connection_reuse_strategy": "pooled"}}, {}),
         ({"endpoint": {"extra": {"best_of": 4}, "api_key": "k", "timeout": 9.0}}, {"extra.best_of": 4}),
+        ({"endpoint": {"extra": {"temperature": 0, "ignore_eos": False}}}, {"extra.temperature": 0}),
         ({"endpoint": {"streaming": False}}, {"streaming": False}),
     ],
     "genai_perf": [
