@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -274,6 +273,7 @@ def _measure_copy(
     from benchmarking.sweep.run.supervisor import finished_run
     from benchmarking.sweep.run.worker import Stages, load, measure
     from benchmarking.workloads.support.given_modules import describe, recorded_calls, register_module
+    from benchmarking.workloads.support.shown_batch import copy_to_call
 
     if fields.get("device") is None:
         device, handle = _device_of(module)
@@ -288,7 +288,7 @@ def _measure_copy(
         fields["precision"] = of_stages or _precision(model_loading.describe(module)["parameter_dtypes"])
     arguments = CallArguments(module, *arguments_of(inputs))
     arguments.detach()
-    calls = recorded_calls(deepcopy(module), [arguments], [1])
+    calls = recorded_calls(copy_to_call(module)[0], [arguments], [1])
     script_module = describe(module, module_hash(module), calls, sequence=stages)
     workload = script_module.workload(name or type(module).__name__)
     request = Request(
@@ -348,7 +348,7 @@ def _measure_model_id(
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, metadata: Mapping[str, Any]) -> Run:
     from benchmarking.devices.support.host import hardware
     from benchmarking.measure.machine_state import capture
-    from benchmarking.measure.point import measure_point
+    from benchmarking.measure.point import PIPELINED, measure_point
     from benchmarking.runtimes.support.torch.torch_session import ModuleSession
     from benchmarking.sweep.run.supervisor import finished_run
 
@@ -376,6 +376,13 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
         )
         (point,) = plan.points
         measurement = measure_point(session.operation(point), handle, point, 0, chosen, device=device)
+        if not session.has_batch_in_outputs():  # what was taken for its items is a single one
+            metrics = dict(measurement.metrics)
+            if PIPELINED in metrics:
+                metrics[PIPELINED] /= point.batch_size
+            point, extra = session.point(), measurement.extra | {"items_per_call": 1}
+            measurement = replace(measurement, point=point, metrics=metrics, extra=extra)
+            plan = replace(plan, cell=replace(cell, workload=session.workload(name)), points=(point,))
         sizes = {} if session.weights_bytes is None else {"weights_bytes": session.weights_bytes}
         verified = {**session.verified, "parameter_count": session.parameter_count}
         load = LaunchLoad(launch=0, stages_s={}, memory_bytes=sizes, verified=verified)

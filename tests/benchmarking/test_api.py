@@ -37,6 +37,26 @@ def test_modules_are_measured_in_place(module):
     assert module.training
 
 
+class Points(torch.nn.Module):
+    """A maximum over points, with a state between calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.sums = []
+
+    def forward(self, points):
+        self.sums.append(float(points.sum()))
+        return points.max(0).values
+
+
+def test_the_call_that_shows_the_batch_comes_after_the_measured_ones_and_leaves_no_state():
+    points = Points()
+    (result,) = benchmark_model(points, torch.ones(16, 4), **QUICK).results
+    assert set(points.sums) == {64.0}, "no call with other values"
+    assert result.point.batch_size == 1
+    assert result.metrics["throughput_at_median"] == pytest.approx(1000 / result.metrics["latency_median_ms"])
+
+
 def test_runs_of_modules_are_valid_and_can_be_stored(module):
     run = benchmark_model(module, {"input": torch.randn(8, 64)}, **QUICK)
     jsonschema.validate(json.loads(dumps(run)), run_schema())

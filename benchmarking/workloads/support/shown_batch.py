@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.lazy_modules import torch
@@ -27,9 +29,18 @@ round, and dynamic quantization has one scale for all items."""
 Tensors = Mapping[str, Any]
 
 
-def batch_of(module: torch.nn.Module, tensors: Tensors, call: Callable[[Tensors], Any]) -> int | None:
+def copy_to_call(module: torch.nn.Module, arguments: Tensors = MappingProxyType({})) -> tuple[Any, dict[str, Any]]:
+    """A copy of a module and the arguments of a call, whose states a call changes. The parameters are the module's
+    own: another copy might not fit into memory."""
+    own: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
+    tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
+    own |= {id(tensor): tensor.detach().clone() for tensor in tensors}  # deepcopy refuses those that were computed
+    return deepcopy((module, dict(arguments)), own)
+
+
+def batch_of(module: torch.nn.Module, tensors: Tensors, call: Callable[[Tensors], Any] | None) -> int | None:
     """The batch of a call with these tensors, by argument; None if they and its outputs do not show it. `call` gives
-    the outputs for other tensors of these shapes."""
+    the outputs for other tensors of these shapes; without it, the inputs alone tell."""
     shaped = {
         name: tensor
         for name, tensor in tensors.items()
@@ -44,7 +55,7 @@ def batch_of(module: torch.nn.Module, tensors: Tensors, call: Callable[[Tensors]
         return None
     size = sizes.pop()
     of_items = {name: tensor for name, tensor in shaped.items() if tensor.shape[0] == size}
-    return size if size == 1 or _are_apart(tensors, of_items, size, call) else None
+    return size if size == 1 or call is None or _are_apart(tensors, of_items, size, call) else None
 
 
 def _are_apart(tensors: Tensors, of_items: Tensors, size: int, call: Callable[[Tensors], Any]) -> bool:

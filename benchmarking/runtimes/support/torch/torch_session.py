@@ -4,7 +4,6 @@ is passed to the Python API with its inputs.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -37,7 +36,7 @@ from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
 from benchmarking.workloads.support.processing import Prepared, Processing
 from benchmarking.workloads.support.script_runs import CallArguments
-from benchmarking.workloads.support.shown_batch import batch_of
+from benchmarking.workloads.support.shown_batch import batch_of, copy_to_call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +258,12 @@ class ModuleSession(Session):
         self._batch = batch_size(module, self._positional, self._named)
         self.verified: Mapping[str, Json] = {**describe(module), **effective_threads(), **effective_arithmetic()}
 
+    def has_batch_in_outputs(self) -> bool:
+        """Whether the outputs have the batch of the inputs, which is none otherwise. To be asked after the measurement,
+        whose first call is the module's first."""
+        before, self._batch = self._batch, batch_size(self._module, self._positional, self._named, is_called=True)
+        return self._batch == before
+
     def operation(self, point: Point) -> Operation:
         """The call on the given inputs. Raises UsageError if the point has a different batch size."""
         operation = ModuleOperation(self._module, self._positional, self._named, self._batch or 1)
@@ -311,23 +316,22 @@ def module_workload(module: Any, name: str | None = None) -> Workload:
     )
 
 
-def batch_size(module: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> int | None:
-    """The batch that the inputs and the outputs show; None if they do not. Raises UsageError if there is no tensor."""
+def batch_size(
+    module: Any, positional: Sequence[Any], named: Mapping[str, Any], *, is_called: bool = False
+) -> int | None:
+    """The batch that the inputs show, and the outputs of calls of copies if `is_called`; None if they do not. Raises
+    UsageError if there is no tensor."""
     values = {**{f"input_{index}": value for index, value in enumerate(positional)}, **named}
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
     if not tensors:
         raise UsageError("the inputs contain no tensor")
 
     def call(others: Mapping[str, Any]) -> Any:
-        rest = {
-            name: copy.deepcopy(value) for name, value in values.items() if name not in tensors
-        }  # it may change them
-        given = {**rest, **others}
-        return module(
-            *[given[f"input_{index}"] for index in range(len(positional))], **{name: given[name] for name in named}
-        )
+        copy, given = copy_to_call(module, {**values, **others})
+        rest = {name: given[name] for name in named}
+        return copy(*[given[f"input_{index}"] for index in range(len(positional))], **rest)
 
-    return batch_of(module, tensors, call)
+    return batch_of(module, tensors, call if is_called else None)
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
