@@ -109,7 +109,14 @@ def main(argv: Sequence[str]) -> int:
                 results = _count(merged["samples_kept"], "result", "results")
                 parts.append(f"raw samples of {results} kept here instead of its quantiles")
             print(f"{merged['file']} {verb} {'; '.join(parts)}")
-            if kept := list(dict.fromkeys(one["subject"].rpartition(" ")[0] for one in merged["left_out"])):
+            alerts = [one["subject"] for one in merged["left_out"] if one["table"] == "alerts"]
+            if alerts:
+                note(
+                    f"{NAME}: {_count(len(alerts), 'alert', 'alerts')} of runs that have other labels here: kept as "
+                    f"stored here: {listed(alerts, MAX_LISTED)}"
+                )
+            of_quality = (one["subject"] for one in merged["left_out"] if one["table"] == "quality_results")
+            if kept := list(dict.fromkeys(subject.rpartition(" ")[0] for subject in of_quality)):
                 note(
                     f"{NAME}: {_count(len(kept), 'run', 'runs')} whose quality both measured, with other outcomes: "
                     "kept as it is here (benchhouse quality RUN --again measures it anew): "

@@ -45,6 +45,8 @@ from db.warehouse import OutdatedError, Warehouse
 
 BLOCKING_FAULTS = ("orphan", "duplicate")
 """Kinds of faults for which another warehouse is refused."""
+RELABELLED = ("alerts", ("series_id",))
+"""The table and columns of a conflict where the labels of an alert's result were corrected on one side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,8 @@ class Merged:
     """The added runs of imported files that both have, under other ids: such as of a file whose labels were corrected
     on one side, or to which results were appended, whose measurement is then here twice."""
     left_out: tuple[Conflict, ...] = ()
-    """Conflicting rows, kept as they are here: measures of quality, and with `keep_own` others too."""
+    """Conflicting rows, kept as they are here: measures of quality, alerts of results whose labels were corrected on
+    one side, and with `keep_own` others too."""
 
 
 class ConflictError(FormatError):
@@ -108,7 +111,11 @@ def merge(
                 columns=all_column_types(connection),
                 conflicts=(*conflicts(connection, str, table_names(name)), *clashing),
             )
-            refused = [one for one in other.conflicts if one.table != "quality_results"]
+            refused = [
+                one
+                for one in other.conflicts
+                if one.table != "quality_results" and (one.table, one.columns) != RELABELLED
+            ]
             if refused and not keep_own:
                 raise ConflictError(path, refused)
             merged = other.counts(len(aliases))

@@ -139,6 +139,26 @@ def test_merging_a_database_with_the_old_labels_says_that_the_measurement_is_the
     assert ("nothing new" in said.out, said.err) == (True, "")
 
 
+def test_an_alert_of_a_run_that_was_labelled_stays_when_a_database_with_the_old_labels_is_merged(tmp_path, capsys):
+    paths = [str(tmp_path / name) for name in ("labelled.duckdb", "old.duckdb")]
+    assert import_results.main([str(FIXTURES / "imports/llama_bench/nvfp4.json"), "--db-path", paths[0]]) == 0
+    with Warehouse.open(paths[0]) as warehouse:
+        warehouse.query("""INSERT INTO alerts BY NAME SELECT 'one' AS alert_id, series_id, 'latency_mean_ms' AS metric,
+            result_id, 'method' AS triage, now() AS created_at, now() AS updated_at, 'x' AS detector,
+            '1' AS detector_version, '{}' AS parameters FROM benchmark_results""")
+    shutil.copy2(paths[0], paths[1])
+    assert run(paths[0], "label", "format=llama_bench", "--model-id", "good") == 0
+    with Warehouse.open(paths[0], read_only=True) as warehouse:
+        labelled = warehouse.query("FROM alerts").dicts()
+    capsys.readouterr()
+    assert merge.main([paths[1], "--db-path", paths[0]]) == 0
+    said = capsys.readouterr()
+    assert "added 1 run" in said.out
+    assert "1 alert of runs that have other labels here: kept as stored here: one" in said.err
+    with Warehouse.open(paths[0], read_only=True) as warehouse:
+        assert warehouse.query("FROM alerts").dicts() == labelled
+
+
 def test_merging_names_the_runs_of_a_file_that_one_side_imported_while_it_grew(tmp_path, capsys):
     """Their ids and contents differ, so they are added; both earlier and later results are then here twice."""
     lines = (FIXTURES / "imports/llama_bench/41_columns.jsonl").read_text().splitlines(keepends=True)
