@@ -72,9 +72,9 @@ READ_AT_START = (
 )
 """Beginnings of variables that the interpreter reads at its start, or what the server imports at its import: where one
 of them differs, a child starts as before. All others are read when they are used, as a forked child has them."""
-NO_DIFFERENCE = ("PYTHONPATH", "TRANSFORMERS_NO_ADVISORY_WARNINGS", "TORCHINDUCTOR_CACHE_DIR")
-"""The first is each child's own (`use_folders`); the others are set by libraries at their import in the process of the
-tests, and read when they use it."""
+NO_DIFFERENCE = ("PYTHONPATH", "PYTHONIOENCODING", "TRANSFORMERS_NO_ADVISORY_WARNINGS", "TORCHINDUCTOR_CACHE_DIR")
+"""The first two are each child's own (`use_folders`, `begin`); the others are set by libraries at their import in the
+process of the tests, and read when they use it."""
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -263,9 +263,11 @@ def begin(request: Mapping[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # The server's would still take these streams for what the server's are, such as files that can be read back.
-    sys.stdin = open(0, encoding=sys.stdin.encoding, closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", 1, encoding=sys.stderr.encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    stated, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
+    encoding = stated or sys.stdin.encoding
+    sys.stdin = open(0, encoding=encoding, errors=errors or None, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding=encoding, errors=errors or None, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.argv = ["-m", *request["arguments"]]
     package, _, name = request["module"].rpartition(".")
     if package and sys.modules.pop(request["module"], None) is not None:  # it runs from its first line
