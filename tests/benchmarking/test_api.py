@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import jsonschema
 import pytest
@@ -47,6 +48,16 @@ class Points(torch.nn.Module):
     def forward(self, points):
         self.sums.append(float(points.sum()))
         return points.max(0).values
+
+
+def test_a_module_that_cannot_be_copied_is_measured_where_it_is():
+    module = torch.nn.Linear(4, 4)
+    module.lock = threading.Lock()
+    assert [result.status for result in benchmark_model(module, torch.ones(8, 4), iterations=2).results] == ["ok"]
+    with pytest.raises(
+        UsageError, match=r"cannot be copied: cannot pickle .*: measure it where it is, without a device"
+    ):
+        benchmark_model(module, torch.ones(8, 4), iterations=2, device="cpu", runtime="eager")
 
 
 def test_the_call_that_shows_the_batch_comes_after_the_measured_ones_and_leaves_no_state():

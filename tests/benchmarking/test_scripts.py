@@ -41,7 +41,7 @@ from benchmarking.scripts.analysis import (
 from benchmarking.scripts.script_models import targets
 from benchmarking.sweep.plan.plan import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell, runtime_named
-from benchmarking.workloads.support import script_runs
+from benchmarking.workloads.support import script_runs, shown_batch
 from benchmarking.workloads.support.given_modules import PLUGIN, BuildSequence, read_sequence
 from benchmarking.workloads.support.script_runs import capture_module, module_hash
 from benchmarking.workloads.support.shown_batch import batch_of
@@ -1173,7 +1173,8 @@ def test_the_unit_of_a_throughput_is_that_of_its_call(cache, tmp_path):
     assert not workload.counts_calls
 
 
-def test_equal_calls_of_several_threads_are_one_kind(cache, tmp_path):
+def test_equal_calls_of_several_threads_are_one_kind(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(shown_batch, "MAX_WAIT_S", 0.2)  # no other thread comes to the calls that show the batch
     text = """
 import threading, torch
 from concurrent.futures import ThreadPoolExecutor

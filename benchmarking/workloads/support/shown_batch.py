@@ -10,11 +10,13 @@ then depend on the other items. In all these cases a call is one item, and throu
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
+from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_modules import torch
 
 OF_GRAPHS = re.compile(r"(^|_)(edge|adj|adjacency|laplacian|graph|node)s?(_|$)", re.IGNORECASE)
@@ -26,16 +28,24 @@ MAX_DIFFERENCE = 0.05
 """Of an output from itself, as a share of its largest value, and share of its values that may differ more: kernels
 round, and dynamic quantization has one scale for all items."""
 
+MAX_WAIT_S = 30.0
+"""For the outputs: a module may wait for other threads of its script, which no longer call it."""
+
 Tensors = Mapping[str, Any]
 
 
 def copy_to_call(module: torch.nn.Module, arguments: Tensors = MappingProxyType({})) -> tuple[Any, dict[str, Any]]:
     """A copy of a module and the arguments of a call, whose states a call changes. The parameters are the module's
-    own: another copy might not fit into memory."""
+    own: another copy might not fit into memory. Raises UsageError for a module that cannot be copied."""
     own: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
     tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
     own |= {id(tensor): tensor.detach().clone() for tensor in tensors}  # deepcopy refuses those that were computed
-    return deepcopy((module, dict(arguments)), own)
+    try:
+        return deepcopy((module, dict(arguments)), own)
+    except Exception as error:  # a user's objects may refuse in any way
+        raise UsageError(
+            f"the module cannot be copied: {error}: measure it where it is, without a device, runtime or precision"
+        ) from error
 
 
 def batch_of(module: torch.nn.Module, tensors: Tensors, call: Callable[[Tensors], Any] | None) -> int | None:
@@ -60,21 +70,28 @@ def batch_of(module: torch.nn.Module, tensors: Tensors, call: Callable[[Tensors]
 
 def _are_apart(tensors: Tensors, of_items: Tensors, size: int, call: Callable[[Tensors], Any]) -> bool:
     """Whether the outputs of each item stay the same with other items beside it: the items of the second half, each
-    twice. Also if that cannot be told, since the call fails, or gives other values each time."""
+    twice. Also if that cannot be told, since the call fails, does not end, or gives other values each time."""
     places = [size // 2 + place // 2 for place in range(size)]
-    with torch.no_grad():
-        whole = {**tensors, **{name: _told_apart(tensor, size // 2) for name, tensor in of_items.items()}}
-        half = {name: tensor[places] if name in of_items else tensor for name, tensor in whole.items()}
-        try:
-            all_items = _outputs(call(whole))
-        except Exception:  # noqa: BLE001 - a user's code may fail in any way
-            return True
-        try:
-            if _are_alike(all_items, _outputs(call(half)), places):
-                return True
-            return not all(map(_is_close, all_items, _outputs(call(whole))))
-        except Exception:  # noqa: BLE001 - as above
-            return False
+    whole = {**tensors, **{name: _told_apart(tensor, size // 2) for name, tensor in of_items.items()}}
+    half = {name: tensor[places] if name in of_items else tensor for name, tensor in whole.items()}
+    found = []
+
+    def compare() -> None:
+        with torch.no_grad():
+            try:
+                all_items = _outputs(call(whole))
+            except Exception:  # noqa: BLE001 - a user's code may fail in any way
+                return
+            try:
+                are_alike = _are_alike(all_items, _outputs(call(half)), places)
+                found.append(are_alike or not all(map(_is_close, all_items, _outputs(call(whole)))))
+            except Exception:  # noqa: BLE001 - as above
+                found.append(False)
+
+    thread = threading.Thread(target=compare, daemon=True)
+    thread.start()
+    thread.join(MAX_WAIT_S)
+    return found[0] if found else True
 
 
 def _told_apart(tensor: Any, half: int) -> Any:
