@@ -91,7 +91,7 @@ def _own_arguments(argv: Sequence[str]) -> list[str]:
     Raises UsageError for an action that is misspelt or after a flag."""
     words: list[str] = []
     first = next(iter(argv), "-")
-    meant = nearest(first, ACTIONS, number=1, similar=SIMILAR)
+    meant = [] if first.startswith("-") else nearest(first, ACTIONS, number=1, similar=SIMILAR)
     if meant and first not in ACTIONS and ".py" not in first and not Path(first).exists():
         raise UsageError(f"{first}: did you mean {as_typed('script')} {ACTIONS[meant[0]]}? A script ends with .py")
     for word in argv:
