@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -212,7 +212,8 @@ def guarded_streams(*, outlive_readers: bool = False) -> Iterator[None]:
             if stream not in given:
                 stream.flush()
         for file, (encoding, errors) in zip(files, settings, strict=True):
-            file.reconfigure(encoding=encoding, errors=errors)
+            with suppress(OSError):  # of what cannot be written, which the command has said
+                file.reconfigure(encoding=encoding, errors=errors)
 
 
 def unguarded(stream: TextIO) -> TextIO:
