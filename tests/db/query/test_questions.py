@@ -98,7 +98,7 @@ def test_dates_and_times_that_python_lacks_are_texts(ask):
 
 
 def test_an_error_of_a_value_does_not_name_the_file(ask, asked_database):
-    for sql in ("SELECT ln(-latency_median_ms) FROM benchmark_results", "SELECT DATE 'abc'"):
+    for sql in ("SELECT ('x' || run_id)::INTEGER FROM benchmark_runs", "SELECT DATE 'abc'"):
         with pytest.raises(StorageError) as raised:
             ask(sql)
         assert str(asked_database) not in str(raised.value)
