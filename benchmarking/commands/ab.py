@@ -155,7 +155,7 @@ def check_commands(arms: Sequence[Arm], name_in_errors: str | None = None, *, me
     """Plan each side in this process, so that a mistake in the second costs no launch of the first, nor two sides that
     have nothing in common, nor a metric that neither has. Raises UsageError with its message. Sides in other folders or
     interpreters, which may know other flags, are not checked."""
-    planned: list[Any] = []
+    planned: list[Sequence[Any]] = []
     for one in arms:
         name = next((name for name, words in COMMANDS.items() if one.words[: len(words)] == words), None)
         if name is None or one.folder is not None:

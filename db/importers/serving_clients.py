@@ -44,6 +44,7 @@ from db.importers.support.load_clients import (
     client_settings,
     client_task,
     engine_settings,
+    first_length,
     has_all,
     has_drawn_lengths,
     launched_with,
@@ -304,8 +305,7 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
     # Other settings are only in the user's own metadata, as text, beside what the user wrote for the record, and in the
     # arguments of the command.
     arguments = load.section(ARGUMENTS)
-    own = {name: load.peek(name) for name in load if name not in varied}
-    lengths = (length_requested(Fields(load.file, {"output_len": own.get(name)}), "output") for name in OUTPUT_LENGTHS)
+    own = Fields(load.file, {name: load.peek(name) for name in load if name not in varied})
     result = client_result(
         load,
         sent=sent,
@@ -314,7 +314,7 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         unlimited=UNLIMITED if "request_rate" in load or "max_concurrency" in load else NOT_STATED,
         axes={"num_prompts": sent, **axes},
         prompt_tokens_requested=length_requested(arguments, "input"),
-        new_tokens_requested=next(filter(None, (*lengths, length_requested(arguments, "output"))), None),
+        new_tokens_requested=first_length(own, OUTPUT_LENGTHS) or length_requested(arguments, "output"),
         has_drawn_lengths=has_drawn_lengths(arguments),
         variation=variation,
     )
@@ -336,10 +336,10 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         runtime_mode={
             "endpoint": backend or None,
             "ramp_up": ramp,
-            **engine_settings(Fields(load.file, own)),
-            **settings_of_requests(Fields(load.file, own)),
+            **engine_settings(own),
+            **settings_of_requests(own),
             **client_settings(arguments),
-            **parallel_mode(Fields(load.file, own)),
+            **parallel_mode(own),
             **mode,
         },
         device_count=device_count(load) or 1,

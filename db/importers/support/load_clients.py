@@ -213,8 +213,12 @@ def _prefixes(arguments: Fields) -> tuple[str, ...]:
 def length_requested(arguments: Fields, word: str) -> int | None:
     """The length of prompts ("input") or answers ("output") that a client's arguments ask for."""
     ends = (f"{word}_len", *(f"{one}_{word}_len" for one in _prefixes(arguments)))
-    names = ends if len(ends) > 1 else [name for name in arguments if name.endswith(f"{word}_len")]
-    lengths = (parsed_number(str(arguments.peek(name))) for name in names)
+    return first_length(arguments, ends if len(ends) > 1 else [name for name in arguments if name.endswith(ends)])
+
+
+def first_length(fields: Fields, names: Iterable[str]) -> int | None:
+    """The first of these fields that is a length."""
+    lengths = (parsed_number(str(fields.peek(name))) for name in names)
     return next((one for one in lengths if isinstance(one, int) and 0 < one <= INT32_MAX), None)
 
 
