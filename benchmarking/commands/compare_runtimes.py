@@ -21,7 +21,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
-from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with_default_model, with_defaults
+from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
@@ -34,10 +34,10 @@ OWN_NAME = "benchhouse compare-runtimes"
 WORDS = {"--model": ARGUMENT, "--num-runs": "--iterations"}
 """Flags of ML Runtime Profiler's script of this name -> ours."""
 DEFAULT_MODEL = "distilbert-base-uncased"
-"""The model that the script compares if only its flags are given."""
-DEFAULTS = ("--iterations", "10", "--output", spool.AUTO)
+"""The model that the script compares if none is given."""
+ITERATIONS = 10
 SIZES = {"batch_size": 4, "sequence_length": 128}
-"""Its defaults, which hold if the model is given as there, with --model, or not at all."""
+"""Its defaults, which hold if the model is given as there, with --model, or not at all, as that of --output does."""
 LEAST_COMPARED = 2
 EXAMPLES = """\
 examples:
@@ -50,19 +50,20 @@ examples:
 @command(NAME)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    words = list(argv)
-    if shown_name(NAME) != OWN_NAME:
-        words = with_default_model(argv, ("--num-runs", "--batch-size", "--output"), DEFAULT_MODEL)
-    is_default = len(words) > len(argv)
+    arguments = _parser(needs_model=shown_name(NAME) == OWN_NAME).parse_args(in_our_words(argv, WORDS))
+    is_default = arguments.model_id is None
     is_theirs = "--model" in flags_in(argv) or is_default
-    arguments = _parser().parse_args(with_defaults(DEFAULTS if is_theirs else (), in_our_words(words, WORDS)))
+    if is_theirs:
+        arguments.model_id = arguments.model_id or DEFAULT_MODEL
+        arguments.iterations = arguments.iterations or ITERATIONS
+        arguments.output = arguments.output or spool.AUTO
     if arguments.launches is None:
         arguments.launches = ROUNDS_TO_PROVE
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     (request,) = requests_of(arguments, arguments.model_id, (NAME, *argv))
     if is_theirs:
-        request = replace(request, **default_sizes(request, SIZES, words))
+        request = replace(request, **default_sizes(request, SIZES, argv))
     runtimes = arguments.runtimes or _compared()
     if len(runtimes) < LEAST_COMPARED and runtimes != (ALL,):
         choice(runtimes[0], (*plugins.names(plugins.RUNTIMES), ALL), "runtime")
@@ -86,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
     model_id = plans[0].cell.workload.model_id
     output = None if arguments.output is None else spool.checked(arguments.output, "onnx_comparison", model_id)
     if is_default:
-        written = "" if output is None else f"; the comparison is written to {output}"
+        written = "" if output is None or arguments.dry_run else f"; the comparison is written to {output}"
         note(f"no MODEL is given: {model_id} is taken ({shown_name(NAME)} MODEL takes another){written}")
     if arguments.dry_run:
         command_session.check_saving(arguments)
@@ -121,9 +122,9 @@ def _compared() -> tuple[str, ...]:
     return (default_runtime(), *export_runtimes().values())
 
 
-def _parser() -> Parser:
+def _parser(*, needs_model: bool) -> Parser:
     parser = Parser(prog=NAME, usage="%(prog)s MODEL [flags]", description=__doc__, epilog=EXAMPLES)
-    flags.add_named_model(parser.add_argument_group("model"))
+    flags.add_named_model(parser.add_argument_group("model"), is_needed=needs_model)
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)
     default = f"{', '.join(_compared())}, if supported here"

@@ -27,7 +27,7 @@ from benchmarking.core.plugins import default_runtime, export_runtimes, processo
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, Json, to_json
-from benchmarking.core.suggestions import with_default_model, with_defaults
+from benchmarking.core.suggestions import flags_in, with_defaults
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
@@ -47,9 +47,7 @@ NAME = "profiler"
 DEFAULT_MODEL = "distilbert-base-uncased"
 DEFAULTS = ("--device", processor().name, "--num-runs", "5")
 SIZES = {"batch_size": 4, "sequence_length": 128}
-"""Arguments of the command `profiler` that are not among its user's."""
-FLAGS = ("--batch-size", "--sequence-length", "--device", "--num-runs", "--output")
-"""Its flags, with only which it profiles the default model."""
+"""Arguments of the command `profiler` that are not among its user's, as is the model."""
 RESULTS_PREFIX = "profiling_results_"
 TENSORBOARD_ENDING = ".pt.trace.json"
 """The file name that TensorBoard's torch profiler plug-in expects: WORKER.TIME.pt.trace.json."""
@@ -301,11 +299,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from benchmarking.core.command_names import typed_as
 
     given = sys.argv[1:] if argv is None else argv
-    words = with_default_model(given, FLAGS, DEFAULT_MODEL)
-    has_place = any(word.partition("=")[0] in ("--output", "--output-dir") for word in words)
-    if len(words) > len(given):
-        written = "" if has_place else f"; the profile is written to {spool.RESULTS_DIR}/"
-        note(f"no MODEL is given: {DEFAULT_MODEL} is taken ({NAME} MODEL takes another){written}")
+    has_place = {"--output", "--output-dir"}.intersection(flags_in(given))
     with typed_as(NAME):
-        words = with_defaults((*DEFAULTS, *(() if has_place else ("--output", AUTO))), words)
-        return run_command(profile.NAME, partial(profile.run, sizes=SIZES), words)
+        words = with_defaults((*DEFAULTS, *(() if has_place else ("--output", AUTO))), given)
+        return run_command(profile.NAME, partial(profile.run, sizes=SIZES, default_model=DEFAULT_MODEL), words)

@@ -26,6 +26,7 @@ from benchmarking.commands.ml_runtime_profiler import (
 from benchmarking.core import plugins
 from benchmarking.core.argument_types import folder_to_write, positive_int
 from benchmarking.core.command_line import Parser, command, note, notes
+from benchmarking.core.command_names import shown_name
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UnsupportedError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
@@ -64,9 +65,14 @@ def main(argv: Sequence[str]) -> int:
     return run(argv)
 
 
-def run(argv: Sequence[str], sizes: Mapping[str, int] = MappingProxyType({})) -> int:
-    """The command without its handling of errors. `sizes` are those by default of axes that the model has."""
-    arguments = _parser().parse_args(in_our_words(argv, WORDS))
+def run(argv: Sequence[str], sizes: Mapping[str, int] = MappingProxyType({}), default_model: str | None = None) -> int:
+    """The command without its handling of errors. `sizes` are those by default of axes that the model has. A model has
+    to be given if there is none by default."""
+    arguments = _parser(needs_model=default_model is None).parse_args(in_our_words(argv, WORDS))
+    if arguments.model_id is None:
+        arguments.model_id = default_model
+        written = f"; the profile is written to {spool.RESULTS_DIR}/" if arguments.output == spool.AUTO else ""
+        note(f"no MODEL is given: {default_model} is taken ({shown_name(NAME)} MODEL takes another){written}")
     check_measuring("profiling")
     flags.use_cache_dir(arguments.cache_dir)
     say = notes(quiet=arguments.quiet)
@@ -126,10 +132,10 @@ def run(argv: Sequence[str], sizes: Mapping[str, int] = MappingProxyType({})) ->
     return code
 
 
-def _parser() -> Parser:
+def _parser(*, needs_model: bool) -> Parser:
     parser = Parser(prog=NAME, usage="%(prog)s MODEL [flags]", description=__doc__, epilog=EXAMPLES)
     model = parser.add_argument_group("model")
-    flags.add_named_model(model)
+    flags.add_named_model(model, is_needed=needs_model)
     flags.add_graph_inputs(model)
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)

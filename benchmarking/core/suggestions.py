@@ -611,9 +611,3 @@ def with_defaults(defaults: Sequence[str], words: Sequence[str]) -> list[str]:
     given = {flag.removesuffix("s") for flag in flags_in(words)}
     pairs = zip(defaults[::2], defaults[1::2], strict=True)
     return [*(word for flag, value in pairs if flag.removesuffix("s") not in given for word in (flag, value)), *words]
-
-
-def with_default_model(argv: Sequence[str], flags: Sequence[str], model: str) -> list[str]:
-    """The words, with this model as an argument if they are nothing but these flags, each with a value."""
-    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--") else (word,))]
-    return [model, *argv] if all(flag in flags for flag in words[::2]) else list(argv)

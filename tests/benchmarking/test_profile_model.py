@@ -62,6 +62,15 @@ def test_the_defaults_of_profiler_are_not_values_that_its_user_gave_twice(script
     assert "twice" not in err
 
 
+def test_profiler_takes_its_default_model_with_any_flags(scripted, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(profiler, "DEFAULT_MODEL", "tiny-bert")
+    words = ["--device", "null", "--batch-size", "2", "--sequence-length", "10", "--quiet"]
+    assert profiler.main([*words, "--output", "profile.json", "--tag", "version=2"]) == 0
+    out, err = capsys.readouterr()
+    assert "tiny-bert on null" in out
+    assert err.splitlines()[0] == "no MODEL is given: tiny-bert is taken (profiler MODEL takes another)"
+
+
 def test_a_profiler_that_slows_calls_by_more_than_half_is_a_doubt(null_script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     null_script(latency_ms={"*": [8.0]}, modules=SHARES, profiler_overhead=0.75)

@@ -220,6 +220,8 @@ def test_a_script_without_a_model_says_which_it_takes_and_what_it_writes(tmp_pat
     assert re.search(r"written to results/onnx_comparison_tiny-bert_\d+_\d+\.json$", line)
     assert compare_onnx.main(["--num-runs", "3", "--output", "x.json"]) == 130
     assert "the comparison is written to x.json" in capsys.readouterr().err
+    assert compare_onnx.main(["--sequence-lengths", "16", "--device", "cpu"]) == 130
+    assert capsys.readouterr().err.startswith("no MODEL is given: tiny-bert is taken")
     for words in ([], ["--num-runs", "3"]):
         assert cli.main(["compare-runtimes", *words]) == 2
         assert "MODEL is missing" in capsys.readouterr().err

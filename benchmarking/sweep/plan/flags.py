@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 OWN_LOGGER = "benchmarking"
 
 
-def add_named_model(group: argparse._ArgumentGroup) -> None:
+def add_named_model(group: argparse._ArgumentGroup, *, is_needed: bool = True) -> None:
     """The model as the first argument or a flag, with its task and weights."""
-    add_model_id(group, "name on the Hugging Face hub, local folder, or a name from benchhouse run --list-models")
+    what = "name on the Hugging Face hub, local folder, or a name from benchhouse run --list-models"
+    add_model_id(group, what, is_needed=is_needed)
     add_model(group)
 
 
