@@ -265,7 +265,7 @@ MAX_CACHED = 300
 """Maximum length of a text whose outcome is cached: records repeat most of theirs."""
 CODE = (
     r"(?:\\{1,8}(?:u00|x)|%(?:25){0,3}|&(?:amp;){0,2}#x)(?P<hex>[0-9A-Fa-f]{2});?"
-    r"|\\{1,8}(?:n|u(?i:00ad|200[b-d]|2060|feff))"
+    r"|\\{1,8}(?:[nr]|u(?i:00ad|200[b-d]|2060|feff))"
 )
 """A sign as its code in hex: of JSON, a program, a URL or HTML. The group is empty for one that `BREAK` has."""
 CODES = re.compile(CODE)

@@ -191,6 +191,13 @@ def test_a_known_value_is_found_where_all_its_signs_are_codes_or_something_is_be
         assert without_secrets(inside, known) in (inside, "a***", "***a")
 
 
+@pytest.mark.parametrize("ending", [r"\n", r"\r\n"])
+@pytest.mark.parametrize("printed", ["\n", "\r\n"])
+def test_a_known_value_is_found_where_a_program_printed_the_ends_of_lines_that_it_has_as_codes(ending, printed):
+    known = frozenset([f"aB3dE6gH{ending}jK9mN2pQ"])
+    assert without_secrets(f"no: aB3dE6gH{printed}jK9mN2pQ!", known) == "no: ***!"
+
+
 @pytest.mark.parametrize("signs", ["-", '"', r"\\", r"\"", "\n", " /"])
 def test_the_beginning_of_a_known_value_of_many_signs_takes_no_time(signs):
     value = "".join(f"ab1{signs}" for _ in range(24)) + "cd2"
