@@ -139,7 +139,7 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
     if mlperf_files.ACCURACY.match(file.head[:1000]):  # which is large and often truncated for a submission
         return lambda opened: opened.without_results("accuracy log: answers of the model, without times")
     if mlperf_files.is_detail(file):
-        return lambda opened: _of_log(opened, lambda log: [mlperf_files.of_detail(log)])
+        return lambda opened: _of_log(opened, mlperf_files.of_detail)
     if mlperf_files.is_summary(file):
         return lambda opened: _of_log(opened, mlperf_files.of_summary)
     if has_keys(data, mlperf_files.ENDPOINTS):
@@ -168,7 +168,7 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Sequence[Mapping[st
         try:
             return _of_test(file, numbered[1], numbered[0])
         except NoResultsError as error:
-            file.leave_out(f"summary {numbered[0] + 1}", f"{error}".removeprefix(f"{file.path}: "))
+            file.leave_out(f"test {numbered[0] + 1}", f"{error}".removeprefix(f"{file.path}: "))
             return None
 
     yield from filter(None, understood(file, enumerate(tests), of_one))

@@ -182,6 +182,8 @@ def _bytes(text: str | None) -> int | None:
 
 
 MARK = ":::MLLOG "
+BEGINNING = "loadgen_version"
+"""Key of the first event of a test."""
 TITLE = "MLPerf Results Summary"
 FIRST_LABELS = ("SUT name : ", "Scenario : ", "Result is : ")
 PARAMETERS = "Test Parameters Used"
@@ -270,9 +272,10 @@ def is_summary(file: ForeignFile) -> bool:
     return TITLE in file.head[:2000] or all(f"\n{label}" in f"\n{file.head}" for label in FIRST_LABELS)
 
 
-def of_detail(file: ForeignFile) -> dict[str, Any]:
-    """The events of the detailed log by key; the last event of each key."""
+def of_detail(file: ForeignFile) -> list[dict[str, Any]]:
+    """The events of each detailed log in a text by key; the last event of each key."""
     events: dict[str, Any] = {}
+    logs = [events]
     for number, line in enumerate((file.text or "").splitlines(), 1):
         if not line.startswith(MARK):
             continue
@@ -284,8 +287,11 @@ def of_detail(file: ForeignFile) -> dict[str, Any]:
         if not isinstance(event, dict) or not isinstance(event.get("key"), str):
             file.leave_out(f"line {number}", 'expected an object with a "key"')
             continue
+        if event["key"] == BEGINNING in events:
+            events = {}
+            logs.append(events)
         events[event["key"]] = event.get("value")
-    return events
+    return logs
 
 
 def of_summary(file: ForeignFile) -> list[dict[str, Any]]:

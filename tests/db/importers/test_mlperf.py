@@ -404,5 +404,5 @@ def test_every_summary_in_a_text_is_a_run(tmp_path):
     assert [run.cell.runtime_mode["scenario"] for run in runs] == ["offline", "singlestream", "singlestream"]
     assert [run.results[0].metrics.get("latency_p90_ms") for run in runs] == pytest.approx([None, 8434.934, 9434.934])
     assert [run.results[0].validity for run in runs] == ["invalid", "valid", "valid"]
-    assert [one.text for one in file.left_out] == ["summary 3: accuracy test: its times are not results"]
+    assert [one.text for one in file.left_out] == ["test 3: accuracy test: its times are not results"]
     assert len({run.run_id for run in runs}) == 3

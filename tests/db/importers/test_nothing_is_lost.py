@@ -25,8 +25,8 @@ MOST_OF_A_ROW = 2
 """Results of a row: a row of MLAgility's first reports has two devices."""
 READ_NO_TEXT = {"benchmark_duckdb"}
 """Formats whose values are changed in tests of their own."""
-READ_AS_ONE = {"onnxruntime_perf_test": "csv", "mlperf": "mlperf_log_detail.txt"}
-"""Formats of which joined files of this name are one: a tool appends its launches, and a detail log has one result."""
+READ_AS_ONE = {"onnxruntime_perf_test": "csv"}
+"""Formats of which joined files of this name are one: a tool appends its launches."""
 DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 PLACES = 6
 """Places of a file that are changed, chosen by a seeded generator."""
