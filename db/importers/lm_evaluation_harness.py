@@ -2,8 +2,8 @@
 files of lighteval, which have the same form, are marked as its own.
 
 It measures no speed: its metrics stand beside the speeds of the same model. What scores depend on beside the model (the
-examples in the prompt, the samples, decoding, the longest context) is part of the series, and only scores under the
-same conditions are compared.
+examples in the prompt, the samples, decoding, the longest context, the tasks' versions) is part of the series, and only
+scores under the same conditions are compared.
 """
 
 from __future__ import annotations
@@ -185,7 +185,8 @@ def _conditions(top: Fields, config: Fields, arguments: Json) -> dict[str, Scala
     given = _pairs(arguments)
     found: dict[str, Any] = {
         "limit": config.any("limit") or config.any("max_samples"),
-        "num_fewshot": _fewshot(top.unread_copy(), config),
+        "num_fewshot": _of_tasks(top.unread_copy().any("n-shot") or config.any("num_fewshot")),
+        "task_versions": _of_tasks(top.unread_copy().any("versions")),
         "decoding": _listed(decoding),
         **{name: top.peek(name) for name in CONTEXT},
         **{name: config.peek(name) for name, default in SEEDS.items() if config.peek(name) != default},
@@ -280,10 +281,8 @@ def _quality(top: Fields, conditions: Mapping[str, Scalar], harness: str, quanti
         low, high = max(0.0, mean - below), min(1.0, mean + above)
     accuracy = QualityValue(value=mean, low=low, high=high, by_window=tuple(values))
     scored: Json = {task: name for task, (name, _, _) in found.items()}
-    versions = top.peek("versions")
     alike: dict[str, Json] = {
         "scores": scored,
-        "versions": {task: str(versions.get(task)) for task in found} if isinstance(versions, dict) else None,
         **dict.fromkeys(("limit", "num_fewshot")),
         **{name: _scalar(top.peek(name)) for name in CONTEXT},
         **conditions,
@@ -313,16 +312,12 @@ def _scalar(value: Any) -> Scalar | None:
     return value if isinstance(value, str | int | float | bool) else None
 
 
-def _fewshot(top: Fields, config: Fields) -> str | None:
-    """The numbers of examples in the prompts: one if all tasks have the same, otherwise by task. Older versions have
-    one in the configuration."""
-    shots = top.any("n-shot")
-    if not isinstance(shots, dict) or not shots:
-        return None if _scalar(config.peek("num_fewshot")) is None else str(config.any("num_fewshot"))
-    distinct = {str(shot) for shot in shots.values()}
-    if len(distinct) == 1:
-        return distinct.pop()
-    return _listed(shots)
+def _of_tasks(stated: Json) -> str | None:
+    """What a file states of each task (older ones of all): one value if all have the same, otherwise by task."""
+    if not isinstance(stated, dict):
+        return None if _scalar(stated) is None else str(stated)
+    distinct = {str(value) for value in stated.values()}
+    return distinct.pop() if len(distinct) == 1 else _listed(stated)
 
 
 PLUGIN = Format(
