@@ -29,6 +29,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, REQUEST_RATE, SERVER, Json, Point, Requests, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, split_arguments
@@ -162,6 +163,7 @@ SGLANG_DEFINITIONS = {
     "concurrency_mean": "sum of all latencies over the duration",
     "request_goodput_per_sec": "requests within every limit of --goodput over the duration of the whole load",
     "slo_attainment_share": "those requests among all that were sent",
+    "cached_prompt_tokens": "tokens of the prompts that the server took from its prefix cache",
 }
 
 INFERENCEX_NEEDED = {"framework", "conc"}
@@ -185,7 +187,7 @@ INFERENCEX_STATISTIC = re.compile(
 )
 INFERENCEX_COLUMNS = {**latency_columns("e2el"), **token_columns("ttft", "tpot")}
 INFERENCEX_MODE = (
-    *("dp_attention", "spec_decoding", "spec_method", "disagg", "is_multinode", "scenario_type", "image"),
+    *("dp_attention", "spec_decoding", "spec_method", "disagg", "is_multinode", "scenario_type"),
     *("kv_offloading", "kv_offload_backend", "router", "recipe_fingerprint"),
     *(
         f"{phase}_{name}"
@@ -257,10 +259,9 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
         file.without_results(OWN_FILES)
     if not loads:
         file.refuse("not JSON, or truncated")
-    (first, *others) = loads
+    (first, *others) = loads = _with_arguments(file, loads)
     is_single = not others and isinstance(first, dict)
-    found = [Fields(file, _with_arguments(file, first))] if is_single else json_objects(file, loads, "entry")
-    entries = list(enumerate(found))
+    entries = list(enumerate([Fields(file, first)] if is_single else json_objects(file, loads, "entry")))
     if path.name == "summary.json":  # beside which a run may have its own file
         numbers = [load.peek(RUN_NUMBER) for _, load in entries]
         owns = [path.with_name(f"run={number if isinstance(number, int) else ''}.json") for number in numbers]
@@ -270,12 +271,17 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
     yield from understood(file, entries, lambda entry: _served_run(entry[1], entry[0]))
 
 
-def _with_arguments(file: ForeignFile, load: Any) -> Mapping[str, Any]:
-    """The load with the arguments of its command, where its .pytorch.json is in its folder."""
+def _with_arguments(file: ForeignFile, loads: Sequence[Any]) -> Sequence[Any]:
+    """The loads, with the arguments of its command the one whose .pytorch.json is in the folder: of several that were
+    appended, the last one. What the others were sent with is not known."""
     other = beside(file, file.called.with_suffix(".pytorch.json"))
-    records = () if other is None else measurements_in(other)
-    same = next((one for one in records if one.information.get("date") == load.get("date")), None)
-    return load if same is None else {**load, ARGUMENTS: same.arguments}
+    stated = {str(one.information.get("date")): one.arguments for one in (measurements_in(other) if other else ())}
+    return [
+        {**load, ARGUMENTS: stated[date]}
+        if isinstance(load, dict) and (date := str(load.get("date"))) in stated
+        else load
+        for load in loads
+    ]
 
 
 def _served_run(load: Fields, index: int) -> ForeignRun:
@@ -497,7 +503,12 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
         "speculation": server.text("speculative_algorithm"),
         **engine_settings(server.unread_copy(), (*SGLANG_ENGINE, *launched_with(str(server.peek("launch_command"))))),
     }
-    result = _sglang_load(load, failed)
+    result, doubts = _sglang_load(load, failed), () if "server_info" in load else engine_not_stated(backend)
+    cached = load.section("cache_report").number("total_cached_tokens", low=0)
+    if cached is not None and result.status == "ok":
+        result = replace(result, metrics={**result.metrics, "cached_prompt_tokens": cached})
+    if str(load.peek("dataset_name")).startswith(RANDOM):  # prompts that share nothing
+        doubts = (*doubts, *prefix_cache_hit(cached or 0.0, result.metrics.get("total_input_tokens", 0.0)))
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
     return ForeignRun(
         key=str(number),
@@ -506,7 +517,7 @@ def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
         task=client_task(load),
         results=[result],
         runtime="sglang" if "server_info" in load else SERVER,  # only its own server describes itself
-        doubts=() if "server_info" in load else engine_not_stated(backend),
+        doubts=doubts,
         device_count=sum(device_count(one) or 1 for one in each),
         runtime_mode={
             **parallel_mode(server),
@@ -636,6 +647,7 @@ def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
         runtime=row.text("framework") or SERVER,
         runtime_mode=mode,
         precision_word=word,
+        versions={"image": row.text("image")},
         kept=row.rest(),
     )
 

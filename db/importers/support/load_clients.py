@@ -229,9 +229,9 @@ def has_drawn_lengths(arguments: Fields) -> bool:
 
 def arrivals_of(burstiness: Any) -> tuple[dict[str, Scalar], float]:
     """The arrivals at a rate as settings of the run, by the shape of the gamma distribution of the gaps between them,
-    which vLLM's client calls burstiness; and the coefficient of variation of these gaps. Nothing, and 1, if it is not
-    stated."""
-    shape = parsed_number(str(burstiness))
+    which vLLM's client calls burstiness; and the coefficient of variation of these gaps. Clients that do not state it
+    had no other arrivals than Poisson's; a value that is no shape says nothing."""
+    shape = 1 if burstiness is None else parsed_number(str(burstiness))
     if isinstance(shape, str) or not shape > 0:
         return {}, 1.0
     if shape > MOST_SHAPE:

@@ -192,6 +192,8 @@ def test_aggregates_of_inferencex_are_loads_on_their_gpus():
     assert first.results[0].metrics["latency_median_ms"] == 10_300
     assert first.results[0].metrics["output_tokens_per_sec_per_gpu"] == 800
     assert (second.cell.device.type, second.results[0].metrics["time_to_first_token_ms"]) == ("rocm", 300)
+    assert first.provenance.versions == {"image": "example/sglang:1"}  # a version of the engine starts no series
+    assert first.cell.runtime_mode.keys() == {"tp", "loop", "quantization"}
 
 
 def test_mtp_of_the_first_versions_is_the_speculative_decoding_of_later_ones(tmp_path):
@@ -502,6 +504,19 @@ def test_scores_under_other_conditions_are_another_series_and_not_compared(tmp_p
     assert setup(evaluation(tmp_path, **defaults, model_args=parallel)) == setup(plain)
     written = {"gen_kwargs": "do_sample=True,temperature=0.9,seed=7"} if "gen_kwargs" in changed else changed
     assert setup(evaluation(tmp_path, **written)) == setup(other)  # as older versions wrote it, drawn anew
+
+
+def test_another_version_of_a_task_has_other_scores(tmp_path, monkeypatch):
+    def versions(stated):
+        monkeypatch.setitem(EVALUATION, "versions", stated)
+        return evaluation(tmp_path)
+
+    first, second = versions({"arc_easy": 1.0, "gsm8k": 2.0}), versions({"arc_easy": 1.0, "gsm8k": 3.0})
+    assert first.cell.runtime_mode["task_versions"] == "arc_easy=1.0, gsm8k=2.0"
+    assert setup(first) != setup(second)
+    assert not first.quality.same_inputs("task_accuracy", second.quality)
+    assert versions({"arc_easy": 1.0, "gsm8k": 1.0}).cell.runtime_mode["task_versions"] == "1.0"
+    assert "task_versions" not in versions(None).cell.runtime_mode
 
 
 def test_answers_that_a_task_draws_by_its_own_file_are_other_conditions(tmp_path, monkeypatch):

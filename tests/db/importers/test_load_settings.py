@@ -271,6 +271,7 @@ def test_what_requests_contain_and_how_they_arrive_tells_printed_loads_apart(tmp
     ("changes", "mode"),
     [
         ({"burstiness": 1.0, "gpu": "h100", "version": "0.9.1", "commit": "a"}, {"arrivals": "poisson"}),
+        ({"burstiness": None}, {"arrivals": "poisson"}),  # of the first versions, which had no other arrivals
         ({"burstiness": 0.25}, {"arrivals": "gamma", "variation": 2.0}),
         ({"burstiness": 4}, {"arrivals": "gamma", "variation": 0.5}),
         ({"burstiness": float("inf")}, {"arrivals": "constant"}),
@@ -305,6 +306,23 @@ def test_the_commands_arguments_in_the_records_for_pytorch_tell_a_load_apart_in_
     assert (of_records.cell.runtime_mode, of_records.results[0].point) == (run.cell.runtime_mode, run.results[0].point)
     assert run.results[0].point.axes[LENGTH] == 128
     assert run.origin.kept["arguments of the command"]["seed"] == 3
+
+
+def test_the_commands_arguments_are_those_of_the_last_load_that_was_appended(tmp_path):
+    load = json.loads((IMPORTS / "vllm_bench_serve/server_of_vllm.json").read_text())
+    metric = {"name": "mean_ttft_ms", "benchmark_values": [1.0]}
+
+    def appended(*loads):
+        """The settings of each load in a file to which the last one was appended, with temperature 0.9."""
+        (tmp_path / "load.json").write_text("\n".join(map(json.dumps, loads)))
+        benchmark = {"name": "vLLM benchmark", "extra_info": {"args": {"temperature": 0.9}}}
+        records = [{"benchmark": benchmark, "metric": {**metric, "extra_info": loads[-1]}}]
+        (tmp_path / "load.pytorch.json").write_text(json.dumps(records))
+        runs = SERVE.runs(read_file(tmp_path / "load.json"))
+        return [run.cell.runtime_mode.get("temperature") for run in runs]
+
+    assert appended(load) == [0.9]
+    assert appended(load, {**load, "date": "20300101-000000"}) == [None, 0.9]
 
 
 def test_loops_and_limits_that_a_file_does_not_state_are_not_stated(tmp_path):

@@ -224,6 +224,17 @@ def test_the_data_that_was_sent_tells_loads_apart(load_of, changes, mode):
     assert load_of(**changes).cell.runtime_mode == {**load_of().cell.runtime_mode, **mode}
 
 
+def test_prompts_that_came_from_the_cache_are_counted_and_doubted_where_they_share_nothing(load_of):
+    def cached(tokens, **changes):
+        report = {"total_cached_tokens": tokens, "storage_backend": None}
+        (result,) = load_of(cache_report=report, **changes).results
+        return result.metrics.get("cached_prompt_tokens"), "prefix_cache_hit" in [one.kind for one in result.doubts]
+
+    assert [cached(0), cached(40)] == [(0, False), (40, True)]
+    assert cached(40, dataset_name="generated-shared-prefix") == (40, False)
+    assert cached(40, completed=0) == (None, False)
+
+
 @pytest.mark.parametrize("limits", [{"request_rate": 4.0, "max_concurrency": None}, {"max_concurrency": 8}])
 def test_a_load_without_a_success_is_in_the_series_of_the_others(load_of, limits):
     good, bad = load_of(**limits), load_of(**limits, completed=0, total_input_tokens=0, total_output_tokens=0)
