@@ -314,9 +314,10 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
     if first := values.get("time_to_first_token"):
         metrics["time_to_first_token_ms"] = median_of(first)
     variation = 0.0 if kind == "constant" else 1.0
-    # The maximum of requests in flight. A load at a rate only has the client's own limit, which is kept.
+    # The maximum of requests in flight. At a rate it is the user's, in the profile: the strategy has the client's own.
     if kind not in CLOSED:
-        concurrency = None
+        profile = config.peek("profile") or benchmark.peek("Run Info, Profile")
+        concurrency = Fields(top.file, profile if isinstance(profile, dict) else {}, "profile").count("max_concurrency")
     else:
         concurrency = 1 if kind == "synchronous" else strategy.count("streams") or strategy.count("max_concurrency")
     result = load_result(

@@ -168,6 +168,29 @@ def test_its_warnings_are_doubts_and_a_rate_has_no_concurrency_limit(runs):
     assert runs[0].results[0].doubts[0].evidence["code"] == "generation_delay_ttft"
 
 
+def test_a_users_limit_of_requests_in_flight_at_a_rate_is_the_concurrency_and_the_clients_own_is_none(
+    changed, tmp_path
+):
+    def limited(limit):
+        def change(data):
+            of_rate = data["benchmarks"][1]["config"]
+            of_rate["strategy"]["max_concurrency"] = limit or 10240
+            of_rate["profile"]["max_concurrency"] = limit
+
+        run = changed(change)[1]
+        return run.results[0].point.concurrency, run.cell.runtime_mode["loop"], _is_unlimited(run)
+
+    assert [limited(None), limited(1), limited(4)] == [(1, "open", True), (1, "open", False), (4, "open", False)]
+    text = TABLE.read_text().replace('""max_concurrency"": null', '""max_concurrency"": 4')
+    (tmp_path / "limited.csv").write_text(text)
+    (run,) = runs_of(tmp_path / "limited.csv")
+    assert (run.results[0].point.concurrency, _is_unlimited(run)) == (4, False)
+
+
+def _is_unlimited(run):
+    return "concurrency_unlimited" in [doubt.kind for doubt in run.results[0].doubts]
+
+
 def test_a_report_with_only_some_requests_has_its_statistics_but_no_samples(changed):
     run = changed(lambda data: data["benchmarks"][0]["requests"]["successful"].pop())[0]
     result = run.results[0]
