@@ -133,7 +133,9 @@ MARKDOWN_NAMES = {
     "noh": "no_host",
 }
 """Column of the table -> field; other columns are named like the field."""
-TEST = re.compile(r"(?:pp ?(\d{1,9}))?\+?(?:tg ?(\d{1,9}))?(?: @ d ?(\d{1,9}))?")
+AFTER_PROMPT = "@pp"
+"""In a test of ik_llama.cpp: a prompt that is not timed, so that the generation after it is at its depth."""
+TEST = re.compile(rf"(?:pp ?(\d{{1,9}}))?\+?(?:tg ?(\d{{1,9}}))?(?:(?: @ d ?|{AFTER_PROMPT})(\d{{1,9}}))?")
 """A test: pp512, tg128, pp512+tg128, each optionally at a depth; "pp 512" in the first versions."""
 BUILD = re.compile(r"^build: (\S+) \((\d{1,9})\)", re.MULTILINE)
 SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:(?:\s*±\s*|\s+[^\d\s.,]{1,4}\s+)(\d+(?:\.\d+)?))?")
@@ -372,6 +374,8 @@ def _test(row: Fields) -> Test:
     """A row, with its numbers from its raw values if the output has them."""
     setup, started_at = _setup(row), row.time("test_time")
     prompt, generated, depth = (row.sure(row.integer, name) or 0 for name in ("n_prompt", "n_gen", "n_depth"))
+    if AFTER_PROMPT in str(row.peek("test")):
+        prompt, depth = 0, depth + prompt
     size = row.integer("model_size")
     if not prompt and not generated:
         row.refuse("n_prompt", "neither a prompt nor tokens to generate")

@@ -142,6 +142,25 @@ def test_precision_and_family_come_from_the_model_type(tmp_path, model_type, pre
     assert (run.cell.precision, run.cell.workload.family) == (precision, family)
 
 
+def test_a_generation_after_a_prompt_that_is_not_timed_is_at_its_depth(tmp_path):
+    """Of ik_llama.cpp, in JSON and in its table."""
+    (row, *_) = json.loads((FOLDER / "33_columns.json").read_text())
+    times = {"samples_ns": [12_000_000_000] * 3, "samples_ts": [10.667] * 3, "avg_ts": 10.667}
+    rows = [{**row, **times, "n_prompt": 2048, "n_gen": 128, "test": test} for test in ("tg128@pp2048", "pp2048+tg128")]
+    (tmp_path / "results.json").write_text(json.dumps(rows))
+    table = "| model | size | params | backend | test | t/s |\n|---|---|---|---|---|---|\n"
+    (tmp_path / "table.md").write_text(
+        f"{table}| llama 7B Q4_0 | 3.5 GiB | 6.7 B | CUDA | tg128@pp2048 | 10.67 ± 0.01 |\n"
+    )
+    (run,), (of_table,) = (list(LLAMA_BENCH.runs(read_file(tmp_path / name))) for name in ("results.json", "table.md"))
+    after, both = run.results
+    assert (after.point.label, of_table.results[0].point.label) == ("b1 n128 depth=2048",) * 2
+    assert after.metrics["decode_tokens_per_sec"] == 10.667
+    assert after.metrics["time_per_output_token_ms"] == 93.75
+    assert "total_tokens_per_sec" not in after.metrics
+    assert both.point.label == "b1 s2048 n128"
+
+
 def test_a_repeated_test_is_another_run(tmp_path):
     rows = json.loads((FOLDER / "33_columns.json").read_text())
     (tmp_path / "a.json").write_text(json.dumps([*rows, rows[0]]))
