@@ -1,15 +1,15 @@
 """The gate's candidates: the newest result of each series, with the segment of earlier runs that it is judged by.
 
 A segment contains the runs of the series before the result, in history order, since the last change of level, without
-the result's own session. The level changes at a confirmed change point, and at the first result of an alert whose
-triage says that its level stays (`NEW_LEVEL`): of one about the judged result itself only later ones are judged by it.
-Invalid and throttled results are excluded: their numbers do not depend on the code alone. Results of an open alert at
-the end of the segment are excluded too: an untriaged regression must not widen the interval until it counts as normal
-(`gate.without_open_alarms`), and one triaged as a regression never does. Later runs at its level are of the alert too,
-whether or not a gate has judged them. For the same reason, a change point at a result of an open alert does not start a
-segment: the gate keeps failing until the level is mended or accepted. Nor does
-a change for the worse without an alert, as where no gate has judged its runs: until the new level has as many runs as a
-gate needs, results are judged by the level before.
+the result's own session; only those of its branch, if there are as many as a gate needs. The level changes at a
+confirmed change point, and at the first result of an alert whose triage says that its level stays (`NEW_LEVEL`): of one
+about the judged result itself only later ones are judged by it. Invalid and throttled results are excluded: their
+numbers do not depend on the code alone. Results of an open alert at the end of the segment are excluded too: an
+untriaged regression must not widen the interval until it counts as normal (`gate.without_open_alarms`), and one triaged
+as a regression never does. Later runs at its level are of the alert too, whether or not a gate has judged them. For the
+same reason, a change point at a result of an open alert does not start a segment: the gate keeps failing until the
+level is mended or accepted. Nor does a change for the worse without an alert, as where no gate has judged its runs:
+until the new level has as many runs as a gate needs, results are judged by the level before.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields
 from datetime import datetime
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
@@ -28,6 +30,7 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from db.analysis.gate.gate import DETECTOR, PARAMETERS, is_left, seen_levels, without_open_alarms
 from db.analysis.gate.nights import Night
+from db.analysis.history.detector import detect
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
 from db.values import SETTING_COLUMNS, SIMULATED, with_words
@@ -44,7 +47,7 @@ COLUMNS = (
     *("result_id", "run_id", "session_id", "series_id", "hardware_id", "started_at", "history_time", "git_commit"),
     *("model_id", "device", "device_name", "runtime", "runtime_mode", "precision", *SETTING_COLUMNS),
     *(SIMULATED, *POINT_COLUMNS),
-    *("status", "error", "validity", "doubts", "missing", "pooled_quantiles", "extra"),
+    *("status", "error", "validity", "doubts", "missing", "pooled_quantiles", "extra", "launches", "iterations"),
 )
 RESULTS = """
 SELECT {columns}, {value} AS value FROM all_results WHERE {condition}
@@ -79,7 +82,9 @@ SEARCHES: Mapping[str, str] = {
 alike each time."""
 SEGMENTS = """
 WITH judged AS (
-    SELECT result_id AS judged_id, series_id, session_id, row(history_time, started_at, result_id) AS place
+    SELECT
+        result_id AS judged_id, series_id, session_id, git_branch AS own_branch,
+        row(history_time, started_at, result_id) AS place
     FROM all_results WHERE result_id IN (SELECT unnest($results))
 ), changes AS (
     SELECT result_id AS changed_id, any_value(relative_change) AS relative_change FROM (
@@ -91,7 +96,8 @@ WITH judged AS (
     GROUP BY result_id
 )
 SELECT
-    judged_id, r.result_id, r.session_id, r.started_at, r.git_commit, {value} AS value, relative_change,
+    judged_id, r.result_id, r.session_id, r.started_at, r.git_commit, {value} AS value, r.launches, r.iterations,
+    relative_change, own_branch IS NULL OR r.git_branch IS NOT DISTINCT FROM own_branch AS is_own,
     r.session_id <> judged.session_id AND r.result_id <> judged_id AND r.status = 'ok'
         AND r.validity IN (SELECT unnest($fit)) AND {value} IS NOT NULL AS counts,
     changed_id IS NOT NULL AS begins
@@ -99,7 +105,9 @@ FROM judged
 JOIN all_results r ON r.series_id = judged.series_id
 LEFT JOIN changes ON changed_id = r.result_id
 WHERE row(r.history_time, r.started_at, r.result_id) <= judged.place AND (counts OR begins)
-WINDOW newest_first AS (PARTITION BY judged_id ORDER BY r.history_time DESC, r.started_at DESC, r.result_id DESC)
+WINDOW newest_first AS (
+    PARTITION BY judged_id, is_own ORDER BY r.history_time DESC, r.started_at DESC, r.result_id DESC
+)
 QUALIFY row_number() OVER newest_first <= {reach}
 ORDER BY judged_id, r.history_time, r.started_at, r.result_id
 """
@@ -117,6 +125,8 @@ class SegmentRun:
     started_at: datetime
     git_commit: str | None
     value: float
+    launches: int | None = None
+    iterations: int | None = None
 
     @property
     def copied(self) -> tuple[datetime, float]:
@@ -126,7 +136,13 @@ class SegmentRun:
     @property
     def night(self) -> Night:
         """As the judge knows it."""
-        return Night(session=self.session_id, value=self.value, time=self.started_at)
+        return Night(
+            session=self.session_id,
+            value=self.value,
+            time=self.started_at,
+            launches=self.launches,
+            calls=self.iterations,
+        )
 
 
 UnstoredChanges = tuple[Collection[str], Mapping[str, float | None]]
@@ -164,6 +180,9 @@ class Candidate:
     """Kinds of doubt, without those of severity info."""
     value: float | None
     """In the metric's unit; None if it was not measured."""
+    launches: int | None = None
+    iterations: int | None = None
+    """Timed calls of all launches."""
     missing: str | None
     """Why it was not measured."""
     accepted_as: str | None
@@ -199,7 +218,13 @@ class Candidate:
         """Its own value; None if it has none or an unfit one."""
         if self.status != "ok" or self.value is None or self.unfit is not None:
             return None
-        return Night(session=self.session_id, value=self.value, time=self.started_at)
+        return Night(
+            session=self.session_id,
+            value=self.value,
+            time=self.started_at,
+            launches=self.launches,
+            calls=self.iterations,
+        )
 
     @property
     def subject(self) -> str:
@@ -386,7 +411,9 @@ def _segments(
     }
     by_result: dict[str, list[_Segment]] = {}
     begun: dict[str, frozenset[str]] = {}
-    for row in warehouse.query(SEGMENTS.format(value=judged_value(metric), reach=MAX_RUNS), parameters).dicts():
+    rows = warehouse.query(SEGMENTS.format(value=judged_value(metric), reach=MAX_RUNS), parameters).dicts()
+    judged = (list(of_one) for _, of_one in groupby(rows, key=itemgetter("judged_id")))
+    for row in chain.from_iterable(map(_of_own_branch, judged)):
         judged_id, levels = row["judged_id"], alerts.new_levels.get(row["result_id"], frozenset())
         segments = by_result.setdefault(judged_id, [_Segment()])
         known = begun.setdefault(judged_id, alerts.new_levels.get(judged_id, frozenset()))
@@ -406,11 +433,7 @@ def _segments(
         if alert is not None:
             segments[-1].alerted[row["result_id"]] = alert
         if row["counts"]:
-            segments[-1].runs.append(
-                SegmentRun(
-                    **{name: row[name] for name in ("result_id", "session_id", "started_at", "git_commit", "value")}
-                )
-            )
+            segments[-1].runs.append(SegmentRun(**{one.name: row[one.name] for one in fields(SegmentRun)}))
     for segments in by_result.values():
         counts = [
             (
@@ -424,6 +447,25 @@ def _segments(
         judged_id: (tuple(map(_without_alerted, segments)), segments[-1].since)
         for judged_id, segments in by_result.items()
     }
+
+
+def _of_own_branch(rows: Sequence[Row]) -> Sequence[Row]:
+    """The runs before a result without those of other branches, if so many of its own count that they judge by
+    themselves: another branch, which may never be merged, sets no level of this one. Its changes of level are then
+    those among its own runs."""
+    own = [row for row in rows if row["is_own"]]
+    counted = [row for row in own if row["counts"] and row["value"] > 0]
+    if len(own) == len(rows) or len(counted) < PARAMETERS.min_points:
+        return rows
+    found = detect([row["value"] for row in counted], [row["started_at"] for row in counted])
+    changes = {
+        counted[one.index]["result_id"]: one.value_after / one.value_before - 1
+        for one in found
+        if one.state == "confirmed"
+    }
+    return [
+        {**row, "begins": row["result_id"] in changes, "relative_change": changes.get(row["result_id"])} for row in own
+    ]
 
 
 def _without_alerted(segment: _Segment) -> tuple[SegmentRun, ...]:

@@ -40,6 +40,7 @@ from benchmarking.core.text import counted, grouped, why_text
 from db.analysis.compare.comparison import QualityFinding
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import (
+    PARAMETERS,
     Case,
     CommonShift,
     Judgement,
@@ -73,13 +74,13 @@ WITH judged AS (
     SELECT run_id AS judged_id, session_id, series_id, history_time, started_at
     FROM all_results WHERE run_id IN (SELECT unnest($runs))
 )
-SELECT judged_id, r.run_id, r.series_id, min(r.result_id) AS result_id, r.git_commit
+SELECT judged_id, r.run_id, r.series_id, min(r.result_id) AS result_id, r.git_commit, r.git_branch
 FROM judged JOIN all_results r USING (series_id)
 WHERE r.run_id = judged_id OR (
     r.run_id IN (SELECT run_id FROM quality_results) AND r.session_id <> judged.session_id
     AND row(r.history_time, r.started_at) <= row(judged.history_time, judged.started_at)
 )
-GROUP BY judged_id, r.run_id, r.series_id, r.git_commit, r.history_time, r.started_at
+GROUP BY judged_id, r.run_id, r.series_id, r.git_commit, r.git_branch, r.history_time, r.started_at
 ORDER BY judged_id, r.history_time, r.started_at, r.run_id, r.series_id  -- of each run the same series, for its alert
 """
 ACCEPTED = """
@@ -117,6 +118,9 @@ def check_quality(warehouse: Warehouse, runs: Mapping[str, tuple[str, str]]) -> 
     for judged_id, of_run in places.items():
         session_id, subject = runs[judged_id]
         own, now = of_run.pop(judged_id), known.get(judged_id)
+        of_branch = {run: row for run, row in of_run.items() if row["git_branch"] == own["git_branch"]}
+        if own["git_branch"] is not None and len(of_branch) >= PARAMETERS.min_points:  # as in `candidates`
+            of_run = of_branch
         for name, metric in QUALITY_METRICS.items():
             earlier = [row for row in of_run.values() if name in known[row["run_id"]].values]
             after = None if now is None else now.values.get(name)

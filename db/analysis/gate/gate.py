@@ -189,7 +189,7 @@ def _history(case: Case) -> tuple[Night, ...]:
     for segment in case.segments[:-1]:
         if len(segment) > 1:
             factor = level / median(night.value for night in segment)
-            moved += [Night(session=one.session, value=one.value * factor, time=one.time) for one in segment]
+            moved += [replace(one, value=one.value * factor) for one in segment]
     space = PARAMETERS.max_points - len(own)
     return (*(moved[-space:] if space else ()), *own)
 

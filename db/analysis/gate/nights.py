@@ -100,6 +100,9 @@ class Night:
     """Above 0, in the metric's unit."""
     time: datetime | None = None
     """Start in UTC; None if it is unknown, then neither weekday nor hour are used."""
+    launches: int | None = None
+    """Launches that it measured, and timed calls of all of them; None if that is not known."""
+    calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +158,8 @@ def outlooks(
                 above[row] = max(0.0, float(np.median(latest) - np.nanmedian(values[row, :-1])))
     measured = [[night.value for night in (*one.past, one.newest) if night is not None] for one in series]
     rounding = np.array([[resolution(each, each) / math.sqrt(12)] for each in measured])
-    name, levels, scores, scales = _scores(values, times, together, rounding)
+    rougher = np.array([_rougher(one) for one in series])
+    name, levels, scores, scales = _scores(values, times, together, rounding, rougher)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
     nights_of = _nights_of(values, times)
     worst, best = np.fmax.reduce(scores), np.fmax.reduce([-score for score in scores])
@@ -192,6 +196,18 @@ def outlooks(
             )
         )
     return found
+
+
+def _rougher(series: Series) -> float:
+    """By what factor the newest night may vary more than those before it, since it has fewer launches or calls than
+    they had: by as much as if all of the variation were that of launches, or of calls. How much is, is not known."""
+    ratios = [1.0]
+    for name in ("launches", "calls"):
+        newest = None if series.newest is None else getattr(series.newest, name)
+        past = [1 / count for night in series.past if (count := getattr(night, name))]
+        if newest and past:
+            ratios.append(len(past) / newest / sum(past))
+    return math.sqrt(max(ratios))
 
 
 def _is_gradual(values: Floats, level: float, scale: float) -> bool:
@@ -234,11 +250,12 @@ def _matrix(series: Sequence[Series]) -> tuple[Floats, list[datetime | None]]:
 
 
 def _scores(
-    values: Floats, times: Sequence[datetime | None], together: Sequence[int], rounding: Floats
+    values: Floats, times: Sequence[datetime | None], together: Sequence[int], rounding: Floats, rougher: Floats
 ) -> tuple[str, Floats, list[Floats], list[Floats]]:
     """The predictor; the level of each series on the newest night; its score on each night, by itself and together with
     those before; and the scale of each: the deviation that has the score 1 on the newest night. `rounding` is the
-    deviation that the steps of its clock give each series at least."""
+    deviation that the steps of its clock give each series at least, and `rougher` the factor by which its newest night
+    may vary more."""
     name, ahead, levels = _best_predictor(values, times)
     count = values.shape[1]
     scores, scales = [], []
@@ -257,6 +274,8 @@ def _scores(
             latest = _together(values, nights)
             expected = ahead[:, : count - nights + 1] if is_smoothed else _together(levels, nights)
             deviations[:, nights - 1 :] = latest - expected
+        factor = np.sqrt((rougher**2 + nights - 1) / nights)
+        deviations[:, -1] /= factor  # then it is as exact as the others, whose variation it shares
         if nights == 1:
             is_moving = _become_noisier(deviations[:, :-1])
             is_changing = not is_moving and _has_noisy_times(deviations[:, :-1])
@@ -269,7 +288,7 @@ def _scores(
         scale = np.maximum(scale, rounding / math.sqrt(nights))
         scale[:, -1] *= further
         scores.append(deviations / scale)
-        scales.append(scale[:, -1])
+        scales.append(scale[:, -1] * factor)
     level: Floats = levels[:, -1]
     if not is_smoothed:  # predicted from the other nights alone
         centre = np.nanmean if name == "mean" else np.nanmedian

@@ -218,6 +218,31 @@ def test_a_change_for_the_better_starts_a_new_segment(checked, stored, measured)
     assert document["counts"] == {"fine": 2}
 
 
+@pytest.mark.parametrize(("factor", "verdict"), [(1.10, "regressed"), (1.0, "fine")])
+def test_a_branch_is_judged_by_its_own_runs_and_its_first_ones_by_all(
+    empty_database, tmp_path, measured, capsys, factor, verdict
+):
+    path = shutil.copy2(empty_database, tmp_path / "branches.duckdb")
+
+    def of_branch(branch, number, slowdown):
+        run = measured(number, slowdown * math.exp(0.01 * (-1) ** number))
+        return replace(run, provenance=replace(run.provenance, git_branch=branch))
+
+    def judged():
+        code = check.main(["--no-alerts", "--json", "--db-path", str(path)])
+        document = json.loads(capsys.readouterr().out)
+        return code, document["counts"], {finding["judgement"]["n"] for finding in document["findings"]}
+
+    def store(*runs):
+        with Warehouse.open(path) as warehouse:
+            warehouse.ingest_all(runs)
+
+    store(*(of_branch("main", number, 1.0) for number in range(10)), of_branch("slow", 10, 1.15))
+    assert judged() == (1, {"regressed": 2}, {10})
+    store(*(of_branch("slow", number, 1.15) for number in range(11, 22)), of_branch("main", 22, factor))
+    assert judged() == (int(verdict == "regressed"), {verdict: 2}, {10})
+
+
 @pytest.mark.parametrize("flags", [(), ("--no-alerts",)])
 def test_a_level_that_became_worse_unseen_is_not_the_normal_one_until_it_has_the_runs_of_a_history(
     checked, history, stored, measured, flags

@@ -38,9 +38,14 @@ def database(tmp_path: Path, empty_database: Path) -> str:
 def store(database: str, make_run: Any) -> Store:
     """A function that stores a night with a quality, or without for None."""
 
-    def store(night: int, of_run: Quality | None) -> None:
+    def store(night: int, of_run: Quality | None, branch: str | None = None) -> None:
         run = make_run(batch_sizes=(1,), launches=1, iterations=3, started_at=f"2026-03-{night:02}T00:00:00Z")
-        commit = replace(run.provenance, git_commit=f"{night:040x}", git_commit_time=f"2026-03-{night:02}T00:00:00Z")
+        commit = replace(
+            run.provenance,
+            git_commit=f"{night:040x}",
+            git_commit_time=f"2026-03-{night:02}T00:00:00Z",
+            git_branch=branch,
+        )
         with Warehouse.open(database) as warehouse:
             warehouse.ingest(replace(run, quality=of_run, provenance=commit))
 
@@ -59,6 +64,17 @@ def checked(database: str, capsys: pytest.CaptureFixture[str]) -> Checked:
 
 def verdicts(document: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [(one["judgement"]["verdict"], one["judgement"]["reason"]) for one in document["quality"]]
+
+
+def test_a_better_quality_of_another_branch_is_no_baseline_of_one_with_a_history(
+    store: Store, checked: Checked
+) -> None:
+    for night in range(1, 11):
+        store(night, quality(0.02), "main")
+    store(11, quality(), "other")
+    store(12, quality(0.02), "main")
+    code, document = checked()
+    assert (code, [verdict for verdict, _ in verdicts(document)]) == (0, ["equivalent"])
 
 
 def test_a_worse_quality_fails_the_gate_everywhere_it_is_reported(

@@ -364,6 +364,28 @@ def test_true_steps_are_found():
     assert found(normal(0.02), change=0.05, nights=3, histories=40, seed=13, series=5) >= 0.7
 
 
+@pytest.mark.parametrize("of_newest", [(1, 30), (1, 3), (8, 3)])
+def test_a_short_session_after_long_ones_is_allowed_to_vary_as_much_more_as_it_does(of_newest):
+    rng = np.random.default_rng(31)
+
+    def measured(session, launches, calls, slowdown=1.0):
+        of_launches = rng.normal(0, 0.02, launches) + np.median(rng.normal(0, 0.05, (launches, calls)), axis=1)
+        value = 10 * slowdown * math.exp(np.median(of_launches))
+        return Night(session=session, value=value, launches=launches, calls=launches * calls)
+
+    outcomes = {1.0: [], 2.0: []}
+    for _ in range(25):
+        pasts = [tuple(measured(str(night), 8, 30) for night in range(30)) for _ in range(8)]
+        for slowdown, of_nights in outcomes.items():
+            cases = [
+                Case(segments=(past,), newest=measured("newest", *of_newest, slowdown), metric=LATENCY)
+                for past in pasts
+            ]
+            of_nights.append([judged.outcome for judged in judge_all(cases)])
+    assert sum("worse" in night for night in outcomes[1.0]) <= 4
+    assert all(set(night) == {"worse"} for night in outcomes[2.0])
+
+
 def test_a_slow_leak_is_a_trend_and_no_regression():
     seen = leak(sd=0.005, per_night=0.002, flat=0, nights=30, histories=5, seed=14, series=5)
     assert (seen.trend, seen.confirmed) == (1.0, 0.0)
