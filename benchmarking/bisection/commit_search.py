@@ -2,8 +2,8 @@
 
 A step measures a commit and is logged. A commit is bad if a point that changed from GOOD to BAD has also changed there,
 in the same direction, by the verdict of `benchhouse ab`. It is good if every such point is equivalent to GOOD, changed
-in the other direction, or has no verdict but an interval that excludes half of the change to BAD. Otherwise it is
-skipped.
+in the other direction, or has no verdict but an interval that excludes half of the change to BAD and includes none at
+all: the change may have come in several steps, of which the first is searched. Otherwise it is skipped.
 
 Each step halves the candidates. A commit without a verdict is skipped, and a more distant one is tried next, since
 neighbours tend to fail for the same reason. If GOOD is not an ancestor of BAD, their common ancestors are measured
@@ -191,7 +191,8 @@ def _outcomes(points: Sequence[PointChange], expected: Mapping[str, float]) -> d
         else:
             half = math.log1p(change) / 2
             excludes_half = math.log1p(point.high) < half if change > 0 else math.log1p(point.low) > half
-            is_good = point.is_changed or point.verdict == "equivalent" or excludes_half
+            excludes_none = point.low > 0 if change > 0 else point.high < 0
+            is_good = point.is_changed or point.verdict == "equivalent" or (excludes_half and not excludes_none)
             why_not = f"{UNDECIDED}: {point.change:+.1%} ({point.low:+.1%} .. {point.high:+.1%})"
             outcomes[name] = "good" if is_good else why_not
     return outcomes
@@ -320,7 +321,8 @@ def conclusion_text(found: Conclusion, history: History) -> str:
     parent = (found.parent or "")[:SHORT]
     if found.kind == "not confirmed":
         reason = f": {visible(step.reason)}" if step.reason else ""
-        differs = "cannot be compared with" if step.outcome == "skip" else "does not differ from"
+        differs = "has no verdict against" if step.outcome == "skip" else "shows no such change against"
         head = f"not confirmed: when measured again, the commit {differs} its parent {parent}{reason}"
-        return "\n".join([head, f"  {named[0]}", *changes])
+        steps = "a change that came in several steps may have begun before it: bisect GOOD and that parent to see"
+        return "\n".join([head, f"  {named[0]}", *changes, steps])
     return "\n".join([f"culprit: {named[0]}", f"against its parent {parent}:", *changes])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from benchmarking.bisection.commit_search import PointChange, is_inconclusive, outcome
 from benchmarking.commands import ab
 from benchmarking.commands.bisect import main
 from benchmarking.core import storage_paths
@@ -132,6 +133,16 @@ def test_all_candidates_are_named_if_commits_were_skipped(repository, played, ca
     assert reason in log["steps"][1]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(0.031, 0.049, "skip"), (-0.01, 0.049, "good"), (0.031, 0.07, "skip")]
+)
+def test_a_part_of_the_change_is_not_called_none(low, high, expected):
+    part = PointChange(point="b1", verdict="not judged", change=0.04, low=low, high=high)
+    whole = {"b1": 0.125}
+    assert outcome([part], whole)[0] == expected
+    assert is_inconclusive([part], whole) is (expected == "skip")
+
+
 def test_a_culprit_whose_parent_cannot_be_measured_is_named_as_not_confirmed(repository, played, capsys, tmp_path):
     commit(repository, "old and broken", 1.0, broken="")
     repository.git("checkout", "-q", "-b", "side")
@@ -146,7 +157,7 @@ def test_a_culprit_whose_parent_cannot_be_measured_is_named_as_not_confirmed(rep
     for _ in range(2):  # and again by its log
         assert main([good, "main", "--quiet", "--log", str(log), *COMMAND]) == 3
         out = capsys.readouterr().out
-        assert "the commit cannot be compared with its parent" in out
+        assert "the commit has no verdict against its parent" in out
         assert "COMMAND failed: A ended with exit code 1: build failed" in out
         found = json.loads(log.read_text())["conclusion"]
         assert (found["kind"], [one["commit"] for one in found["commits"]]) == ("not confirmed", [slow])
