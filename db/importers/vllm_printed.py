@@ -28,6 +28,7 @@ from db.importers.support.load_clients import (
     engine_settings,
     has_drawn_lengths,
     is_engine_flag,
+    launched_with,
     length_requested,
     settings_of_requests,
 )
@@ -127,6 +128,9 @@ PERCENTILE = re.compile(r"(\d{1,2})% percentile latency: ([\d.eE+-]+) seconds")
 PERCENTILES = {"25": "p25", "50": "median", "75": "p75", "90": "p90", "99": "p99"}
 NAMED = re.compile(r"(?<=[(, ])([a-z_]+)=('[^']*'|\[[^][]*\]|\{(?:[^{}]|\{[^{}]*\})*\}|[^,()\s]+)")
 """An argument of the printed namespace."""
+LONG = re.compile(r"(?<=\s)-(O|cc)(?=[\d.= ])")
+LONG_NAMES = {"O": "--optimization-level ", "cc": "--compilation-config"}
+"""Flags of one dash that have their value, or the name of a part, right behind."""
 SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
 COMMAND = re.compile(
     r"vllm bench|benchmark_(serving|throughput|latency)|bench_serving|bench_offline|Namespace\(|^\s*(?P<more>--)"
@@ -284,12 +288,13 @@ def _alike(kind: str, commands: Sequence[str], *, is_server: bool = False) -> li
         word = OF_KIND.search(command)
         if word and KINDS[word[1]] != kind:
             continue
+        command = LONG.sub(lambda found: LONG_NAMES[found[1]], command)
         given = flags_of(command, SHORT) | {name: value.strip("'") for name, value in NAMED.findall(command)}
         if is_server:
             served = SERVED_MODEL.match(FLAG.sub(" ", command))
             model = given.get("model") or given.get("model_path") or (served[1] if served else None)
-            stated = {**given, "model": model}.items()
-            given = {name: one for name, one in stated if one and (name in OF_SERVER or is_engine_flag(name))}
+            stated, names = {**given, "model": model}.items(), {*OF_SERVER, *launched_with(command)}
+            given = {name: one for name, one in stated if one and (name in names or is_engine_flag(name))}
         found += [given] if given else []
     return found
 

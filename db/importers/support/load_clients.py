@@ -92,12 +92,22 @@ ENGINE = (
     *("nsa_prefill_backend", "nsa_decode_backend", "fp8_gemm_runner_backend", "sampling_backend", "mamba_ssm_dtype"),
     *("max_total_tokens", "max_prefill_tokens", "schedule_policy", "page_size", "moe_dense_tp_size"),
     *("ep_num_redundant_experts", "hicache_ratio", "hicache_size", "deepep_mode", "context_length"),
+    *("offload_backend", "offload_group_size", "offload_num_in_group", "offload_prefetch_step", "quantization_config"),
+    *("spec_method", "spec_model", "spec_tokens", "diffusion_config", "attention_config", "kernel_config"),
+    *("additional_config", "ir_op_priority", "mamba_cache_mode", "mamba_ssm_cache_dtype", "kv_cache_dtype_skip_layers"),
+    *("calculate_kv_scales", "kv_sharing_fast_prefill", "language_model_only", "mm_encoder_only", "mm_encoder_tp_mode"),
+    *("mm_encoder_attn_backend", "mm_processor_kwargs", "video_pruning_rate", "gdn_prefill_backend"),
+    *("kda_prefill_backend", "kda_decode_backend", "override_attention_dtype", "cudagraph_capture_sizes"),
+    *("max_cudagraph_capture_size", "max_seq_len_to_capture", "max_num_partial_prefills", "max_num_scheduled_tokens"),
+    *("max_num_active_seqs", "ubatch_size", "expert_placement_strategy", "lora_path", "lora_paths", "max_lora_rank"),
+    "kt_num_gpu_experts",
 )
 """Settings of vLLM's and SGLang's engines that change their numbers, beside the flags that are on. (Elsewhere, what is
 not known tells runs apart; files of these tools have hundreds of defaults, which differ from version to version.)"""
 NOT_OF_ENGINE = re.compile(
     r"device|base_gpu_id|gpu_id_step|weight_version|tool_call_parser|show_time_cost|collect_\w+|bucket_\w+|gc_\w+|ssl_\w+|"
-    r"kv_events_config"
+    r"kv_events_config|reasoning_parser\w*|tool_parser_plugin|\w*chat_template\w*|response_role|allowed_\w+|max_logprobs|"
+    r"middleware"
 )
 """What the command of a server sets beside: a place, a label, or what it prints and records."""
 ENGINE_SWITCH = r"(?:no_)?(?:enable|disable|use)_"
@@ -114,6 +124,12 @@ ENGINE_PLAIN = {
     "gpu_memory_utilization": ("0.9", "0.92"),
     "num_scheduler_steps": ("1",),
     **dict.fromkeys(("n", "num_continuous_decode_steps", "stream_interval", "page_size"), ("1",)),
+    **dict.fromkeys(("offload_num_in_group", "offload_prefetch_step", "max_num_partial_prefills"), ("1",)),
+    "offload_group_size": ("-1",),
+    "max_lora_rank": ("16",),
+    "max_seq_len_to_capture": ("8192",),
+    "mm_encoder_tp_mode": ("weights",),
+    "expert_placement_strategy": ("linear",),
     "max_prefill_tokens": ("16384",),
     "block_size": ("16",),
     **dict.fromkeys(("schedule_policy", "scheduling_policy"), ("fcfs",)),

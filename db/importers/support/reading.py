@@ -665,7 +665,7 @@ def shifted(file: ForeignFile, time: datetime, seconds: float) -> datetime:
 UNRESOLVED = re.compile(r"[$<]")
 """In a value: a variable of a script, or a placeholder."""
 FLAG = re.compile(
-    r"(?:^|[\s`(])(?:--([a-z][\w-]+)|-([a-z]{1,3})(?![\w-]))"
+    r"(?:^|[\s`(])(?:--([a-z][\w-]+(?:\.\w+)*)|-([a-z]{1,3})(?![\w-]))"
     r"(?:[= ]\s*(?!-{1,2}[a-z])(\"[^\"]*\"|'[^']*'|[^\s\\`]+))?"
 )
 

@@ -319,6 +319,21 @@ def test_a_servers_command_in_one_line_says_what_one_in_several_says():
     assert mode_of(f"{launched}{CLIENT}{BLOCK}") == ({"tp": 8, "disable_radix_cache": "True", "loop": "closed"}, 8)
 
 
+@pytest.mark.parametrize(
+    ("flags", "mode"),
+    [
+        ("--offload-group-size 8", {"offload_group_size": "8"}),
+        ("--attention-config.backend FLASHINFER", {"attention_config.backend": "FLASHINFER"}),
+        ("--kv-sharing-fast-prefill", {"kv_sharing_fast_prefill": "True"}),
+        ("--a-flag-of-tomorrow 1", {"a_flag_of_tomorrow": "1"}),
+        ("-O0 -cc.mode=3", {"optimization_level": 0, "compilation_config.mode": "3"}),
+        ("--reasoning-parser r --chat-template c --port 1 --api-key k --download-dir /d --served-model-name n", {}),
+    ],
+)
+def test_every_flag_of_a_server_that_may_change_its_numbers_is_a_setting(flags, mode):
+    assert mode_of(f"vllm serve org/m {flags}\n{CLIENT}{BLOCK}") == ({**mode, "loop": "closed"}, 1)
+
+
 def test_each_result_has_the_server_that_was_started_above_it():
     serve = "VLLM_USE_V1=0 vllm serve {} org/m --max-num-seqs 2048\n"
     text = f"{CLIENT}{serve.format('-tp 8')}{BLOCK}{serve.format('-tp 2 -pp 4')}{BLOCK}{CLIENT}{BLOCK}"

@@ -61,6 +61,9 @@ def test_the_records_for_pytorch_have_model_sizes_and_settings():
         ({"optimization_level": 0}, {"optimization_level": 0}),
         ({"dataset_name": "random", "random_prefix_len": 8, "sonnet_prefix_len": 200}, {"random_prefix_len": 8}),
         ({"prefill_context_parallel_size": 2}, {"prefill_context_parallel_size": 2}),
+        ({"offload_group_size": 8, "offload_prefetch_step": 1}, {"offload_group_size": 8}),
+        ({"kv_sharing_fast_prefill": True, "max_lora_rank": 16}, {"kv_sharing_fast_prefill": True}),
+        ({"additional_config": {"a": 1}, "cudagraph_capture_sizes": None}, {"additional_config": '{"a": 1}'}),
         ({"disable_log_stats": True, "use_tqdm_on_load": True, "seed": 7, "enable_prefix_caching": None}, {}),
     ],
 )
