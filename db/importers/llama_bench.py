@@ -50,6 +50,7 @@ from db.importers.support.building import (
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import SAME_RATE, as_exported, block, foreign_result, measured, median_of
 from db.importers.support.reading import (
+    OF_ONE_RUN,
     Fields,
     agreed,
     commands_of,
@@ -90,12 +91,21 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("fit_target", "fit_min_ctx"), ("0",)),
 }
 """Settings that distinguish series, and their defaults, so that a column added in a later version changes no series."""
+UNSET = ("0", "0.00", "none", "auto")
+"""The same of a column that is not known here, and tells runs apart with any other value."""
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
 FLAGS = {"cuda": "CUDA", "hipblas": "ROCm", "metal": "Metal", "opencl": "OpenCL", "vulkan": "Vulkan", "sycl": "SYCL"}
 """Flags of the first versions, true for the backend they were built with."""
 EXPORTED: tuple[Precision, ...] = get_args(Precision)
 IDENTITY = ("build_number", "gpu_info", "model_filename", "model_type")
 """Fields of a whole run that an export writes unchanged."""
+NO_COLUMN_OF_SETTINGS = {
+    *(*IDENTITY, *FLAGS, "kompute", "gpu_blas", "blas", "backends", "build_commit", "cpu_info", "n_threads"),
+    *("model_size", "model_n_params", "model_above", "test", "n_prompt", "n_gen", "n_depth", "test_time"),
+    *("avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts"),
+}
+"""Columns of the model, the device, the test and its results; a fraction is a result under any name."""
+FRACTION = re.compile(r"\W*\d+\.\d+(?![\d.,;/])")
 QUANTIZED = re.compile(
     r"(?:^|\s)(?:all )?((?:B?F\d{2}|[IT]?Q\d\w*|(?:MX|NV)?FP\d+\w*|(?:MX)?INT\d+\w*)(?: mix| MoE)?(?: - [\w .]+)?)"
     r"(?: \(guessed\))?$"
@@ -131,6 +141,9 @@ MARKDOWN_NAMES = {
     "embd": "embeddings",
     "nopo": "no_op_offload",
     "noh": "no_host",
+    "lm": "load_mode",
+    "fitt": "fit_target",
+    "fitc": "fit_min_ctx",
 }
 """Column of the table -> field; other columns are named like the field."""
 AFTER_PROMPT = "@pp"
@@ -300,10 +313,10 @@ def _setup(row: Fields) -> dict[str, Any]:
     exported = _own_json(row, "runtime_mode")
     settings = exported.items() if isinstance(exported, dict) else ()
     mode: dict[str, Scalar] = {name: value for name, value in settings if isinstance(value, bool | int | float | str)}
-    for name, defaults in DEFAULTS.items():
+    for name in DEFAULTS if isinstance(exported, dict) else dict.fromkeys((*DEFAULTS, *_unknown_settings(row))):
         value = row.any(name)
         text = str(int(value)) if isinstance(value, bool) else str(value)
-        if isinstance(value, str | int | float) and text not in (*defaults, ""):
+        if isinstance(value, str | int | float) and text not in (*DEFAULTS.get(name, UNSET), ""):
             mode[name] = text
     backends = _backends(row)
     if "RPC" in (names := [name.strip() for name in backends.split(",")]):
@@ -327,6 +340,13 @@ def _setup(row: Fields) -> dict[str, Any]:
         "git_commit": row.text("build_commit"),
         "kept": {"backends": backends, **{name: row.any(name) for name in IDENTITY if name in row}},
     }
+
+
+def _unknown_settings(row: Fields) -> Iterator[str]:
+    for name in row:
+        is_other = name in NO_COLUMN_OF_SETTINGS or OF_ONE_RUN.search(name) or FRACTION.match(str(row.peek(name)))
+        if not is_other and isinstance(row.peek(name), str | int):
+            yield name
 
 
 def _backends(row: Fields) -> str:

@@ -272,6 +272,26 @@ def test_a_way_of_loading_other_than_the_default_is_another_series(tmp_path):
     assert modes == [None, "mlock"]
 
 
+def test_a_column_that_is_not_known_tells_runs_apart_and_a_fraction_is_a_result(tmp_path):
+    """Those of ik_llama.cpp, or of a later version."""
+    row = json.loads((FOLDER / "33_columns.json").read_text())[0]
+    columns = [{"mla_attn": 0, "ser": ""}, {"mla_attn": 3, "speedup": 1.25}, {"use_thp": True, "hostname": "a"}]
+    (tmp_path / "a.json").write_text(json.dumps([row | one for one in columns]))
+    standard = only_run("33_columns.json").cell.runtime_mode
+    modes = [run.cell.runtime_mode for run in LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))]
+    assert modes == [standard, standard | {"mla_attn": "3"}, standard | {"use_thp": "1"}]
+
+
+def test_a_table_names_settings_as_the_json_of_the_same_run(tmp_path):
+    table = (FOLDER / "table.md").read_text()
+    for old, new in (("ngl |", "ngl |   lm | fitt | mla | x t/s |"), (" 99 |", " 99 | none | 8192 |   3 | 7.5 x |")):
+        table = table.replace(old, new)
+    (tmp_path / "a.md").write_text(table.replace("--: | --", "--: | -- | -- | -- | --: | --", 1))
+    (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.md"))
+    standard = only_run("table.md").cell.runtime_mode
+    assert run.cell.runtime_mode == standard | {"load_mode": "none", "fit_target": "8192", "mla": "3"}
+
+
 @pytest.mark.parametrize("name", ["38_columns.sql", "33_columns.json", "two_tables.md", "first_version.json"])
 def test_an_export_of_imported_results_comes_back_equal(tmp_path, empty_database, name):
     database = shutil.copy2(empty_database, tmp_path / "w.duckdb")
