@@ -243,12 +243,21 @@ TWO_CALLS = f"{NOT_APPLICABLE}: the prompt and the new tokens are measured one b
 ONE_CALL = doubt("few_samples", calls=1)
 
 GPU = re.compile(
-    r"^[ \t\r\f\v>]*(?:Device \d+: (?P<cuda>[^,\n]+),"
+    r"^[ \t\r\f\v>]*(?:[\d.]{7,20} [A-Z] )?(?:Device \d+: (?P<cuda>[^,\n]+),"
     r"|ggml_vulkan: \d+ = (?P<vulkan>[^|\n]{1,200}?) \([^()|\n]*\) \|"
-    r"|ggml_metal_init: GPU name:[^\S\n]+(?P<metal>[^\n]{1,200}?)[^\S\n]*$)",
+    r"|ggml_metal(?:_device)?_init: GPU name:[^\S\n]++(?!MTL\d)(?P<metal>[^\n]{1,200}?)[^\S\n]*$"
+    r"|ggml_metal_device_init: GPU name:[^\S\n]+MTL\d+ \((?P<MTL>[^\n]{1,200}?)\)[^\S\n]*$"
+    r"|ggml_opencl: (?:selecting )?device: '(?P<opencl>[^\n]{1,200}?) \(OpenCL[^\n]*"
+    r"|\|[^\S\n]*\d+\|[^\S\n]*\[[\w:]+\]\|[^\S\n]*(?P<sycl>[^|\n]{1,200}?)[^\S\n]*\|)",
     re.MULTILINE,
 )
-"""A device as the backends print it: its name; Vulkan adds the driver's name."""
+"""A device as the backends print it: its name; Vulkan adds the driver's name, OpenCL a version."""
+LISTED = re.compile(
+    r"using device (?P<used>[A-Za-z]+\d*) \((?P<loading>[^\n]{1,200}?)\) (?=[(-])"
+    r"|^[ \t]+(?P<listed>[A-Za-z]+\d*): (?P<name>\S[^\n]{1,200}?) \(\d+ MiB, \d+ MiB free\)",
+    re.MULTILINE,
+)
+"""A device in the log of loading a model, or in the list of --list-devices, where its backend prints none."""
 SEPARATOR = re.compile(r"[|\s:-]+")
 """The line under the headings of a Markdown table."""
 QUOTE = re.compile(r"^[\s>#]+(?=\|)")
@@ -488,7 +497,7 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
     elif _has_table(text, TEST_COLUMNS):
         # Devices are printed above a table of tests, the build below it.
         for above, below, rows in _tables(file, text.splitlines(), TEST_COLUMNS):
-            gpus = list(GPU.finditer(above))
+            gpus = _gpus(above)
             build = BUILD.search(below) or BUILD.search(text)
             shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
             own = list(rows)
@@ -533,7 +542,7 @@ def _own_json(row: Fields, name: str) -> object:
 def _of_table(
     file: ForeignFile,
     shared: Mapping[str, str],
-    printed: Sequence[re.Match[str]],
+    printed: Sequence[tuple[str, str]],
     numbered: tuple[int, Mapping[str, str]],
 ) -> Fields:
     """The JSON's fields from the table's test, speed, size and parameters, and those that are printed around it."""
@@ -546,13 +555,12 @@ def _of_table(
     # The printed names of the devices that the row's column names, or of all.
     chosen: list[str] = []
     for backend, index in NUMBERED.findall(row.get("devices", "")):
-        group = {"rocm": "cuda", "mps": "metal"}.get(device := BACKENDS.get(backend, backend.lower()), device)
-        own = [found[group] for found in printed if group in found.re.groupindex and found[group]]
+        own = [name for printer, name in printed if printer == _printer(backend)]
         chosen += own[int(index) :][:1]
-    names = chosen or [name for found in printed for name in found.groups() if name]
+    names = chosen or [name for _, name in printed]
     fields = {
         **shared,
-        **({"gpu_info": ", ".join(name.strip() for name in names)} if names else {}),
+        **({"gpu_info": ", ".join(names)} if names else {}),
         **{name: cell for name, cell in row.items() if name not in ("test", "t/s", "size", "params")},
         **sizes,
         "avg_ts": speed[1],
@@ -561,6 +569,20 @@ def _of_table(
         "model_n_params": _scaled(row.get("params"), GROUP_OF_THREE),
     }
     return Fields(file, fields, f"line {number}", numbers_are_text=True)
+
+
+def _gpus(text: str) -> list[tuple[str, str]]:
+    """Who prints a device (`cuda` also those of ROCm), and its name."""
+    if printed := [(found.lastgroup or "", found[found.lastindex or 0].strip()) for found in GPU.finditer(text)]:
+        return [(_printer(backend), name) for backend, name in printed]
+    listed = {one["used"] or one["listed"]: one["loading"] or one["name"] for one in LISTED.finditer(text)}
+    named = [(_printer(place.rstrip("0123456789")), name) for place, name in listed.items()]
+    return [one for one in named if one[0] != "cpu"]
+
+
+def _printer(backend: str) -> str:
+    device = BACKENDS.get(backend, backend.lower())
+    return {"rocm": "cuda", "mps": "metal"}.get(device, device)
 
 
 def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int | None:
@@ -592,13 +614,13 @@ def read_batched_bench(file: ForeignFile) -> Iterator[ForeignRun]:
         key = f"{setup} {seen[place]}" if seen[place] else f"{setup}"
         groups.setdefault(key, []).append((setup, result))
         seen[place] += 1
-    gpus = [name for found in GPU.finditer(text) for name in found.groups() if name]
+    gpus = [name for _, name in _gpus(text)]
     for key, own in groups.items():
         yield ForeignRun(
             key=key,
             task="text-generation",
             results=[result for _, result in own],
-            device_name=", ".join(dict.fromkeys(name.strip() for name in gpus)) or None,
+            device_name=", ".join(dict.fromkeys(gpus)) or None,
             device_count=max(len(gpus), 1) if len(set(gpus)) == 1 else 1,
             runtime="llama.cpp",
             **own[0][0],

@@ -237,6 +237,30 @@ def test_a_vulkan_device_is_named_without_its_driver():
     assert (device.type, device.name) == ("vulkan", "AMD Radeon 8060S Graphics")
 
 
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("ggml_metal_device_init: GPU name:   Apple M4 Max", "Apple M4 Max"),
+        ("0.00.041.705 I ggml_metal_init: GPU name:   Apple M4", "Apple M4"),
+        ("ggml_metal_device_init: GPU name:   MTL0 (Apple M5 Max)", "Apple M5 Max"),
+        ("ggml_metal_device_init: GPU name:   MTL0", None),
+        (
+            "ggml_opencl: device: 'Qualcomm(R) Adreno(TM) X1-85 GPU (OpenCL 3.0 QUALCOMM)'\n"
+            "ggml_opencl: default device: 'Qualcomm(R) Adreno(TM) X1-85 GPU (OpenCL 3.0 QUALCOMM)'",
+            "Qualcomm(R) Adreno(TM) X1-85 GPU",
+        ),
+        ("|ID|\n| 0| [level_zero:gpu:0]|   Intel Arc A770 Graphics|  12.55|    512|", "Intel Arc A770 Graphics"),
+        ("llama_model_load: using device CUDA0 (NVIDIA GB10) (0000:01:00.0) - 99 MiB free", "NVIDIA GB10"),
+        ("Available devices:\n  GPUOpenCL: Adreno(TM) 840 (5561 MiB, 4537 MiB free)", "Adreno(TM) 840"),
+    ],
+)
+def test_the_device_is_named_as_each_backend_prints_it(tmp_path, printed, name):
+    rows = (FOLDER / "table.md").read_text().partition("\n| model")
+    (tmp_path / "a.md").write_text(f"{printed}{''.join(rows[1:])}")
+    (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.md"))
+    assert (run.cell.device.name, run.cell.device.count) == (name, 1)
+
+
 def test_a_quoted_table_has_the_device_quoted_above_it(tmp_path):
     text = "".join(f"> {line}\n" for line in (FOLDER / "two_tables.md").read_text().splitlines())
     (tmp_path / "a.md").write_text(text)
