@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar, Status
 from benchmarking.core.untrusted.redaction import cut_to
-from db.importers.support.building import ForeignRun, Format, model_of_gguf
+from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
@@ -147,20 +147,15 @@ def _of_build(file: ForeignFile) -> Sequence[Fields]:
     return [Fields(file, values, place, numbers_are_text=True) for place, values in parts.items()]
 
 
-GGUF_PATH = re.compile(r"(?:[A-Za-z]:[\\/])?[^:]+\.gguf", re.IGNORECASE)
-"""A checkpoint that is a file, not one of a repository (org/model-GGUF:Q4_0)."""
-
-
 def _run(evaluation: Fields, key: str) -> ForeignRun:
     nested = {name: evaluation.any(name) for name in NESTED if name in evaluation}
     errors = evaluation.any("error_log")
     # The name of the model, or else of the build.
     labels, config = nested.get("labels"), nested.get("config")
     label = labels.get("name") if isinstance(labels, dict) else None
-    checkpoint = evaluation.text("checkpoint") or ""
     found = (
         evaluation.text("model_name"),
-        model_of_gguf(checkpoint) if GGUF_PATH.fullmatch(checkpoint) else checkpoint,
+        evaluation.text("checkpoint"),
         label[0] if isinstance(label, list) and label else label,
         evaluation.text("build_name"),
         config.get("build_name") if isinstance(config, dict) else None,

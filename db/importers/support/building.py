@@ -281,7 +281,7 @@ class Format:
     def record(self, file: ForeignFile, found: ForeignRun) -> Run:
         """The record of a run. Its ids come from the file's content and the key, its hardware_id from the names of
         device and processor. Raises FormatError for a run that cannot be stored."""
-        found = _within_columns(file, found)
+        found = _within_columns(file, _of_path(found))
         ids, started_at = (self.name, file.sha256), found.started_at or file.modified_at
         undated = doubt("undated", "info", file_modified_at=iso(file.modified_at))
         of_time = (*without_zone(found.stated_times),) if found.started_at else (undated,)
@@ -384,6 +384,23 @@ so they never share a series."""
 def unnamed(number: int) -> str:
     """The name of an unnamed model beside others of its file, such as those of several commands."""
     return f"{UNNAMED} {number}" if number else UNNAMED
+
+
+OF_HUB = re.compile(r"(?:.*[/\\])?models--([^/\\]+)(?:[/\\]snapshots[/\\]([0-9a-f]{7,64}))?")
+"""A model in the cache of the hub: its name, and the revision."""
+GGUF_PATH = re.compile(r"(?:[A-Za-z]:[\\/])?[^:]+\.gguf", re.IGNORECASE)
+"""A model that is a file, not one of a repository (org/model-GGUF:Q4_0)."""
+
+
+def _of_path(found: ForeignRun) -> ForeignRun:
+    """The run with the name of its model where the file has its place."""
+    name = re.sub(r"^(?:\./)+(?=.)|(?<=[^/\\])[/\\]+$", "", found.model_id)
+    if GGUF_PATH.fullmatch(name):
+        name = model_of_gguf(name) or name
+    elif cached := OF_HUB.fullmatch(name):
+        revision = found.model_revision or cached[2]
+        return replace(found, model_id=cached[1].replace("--", "/"), model_revision=revision)
+    return replace(found, model_id=name)
 
 
 def _model_name(file: ForeignFile, stated: str) -> str:

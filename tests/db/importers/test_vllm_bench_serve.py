@@ -80,6 +80,23 @@ def test_each_value_of_a_detailed_result_is_imported():
     )
 
 
+@pytest.mark.parametrize(
+    ("stated", "model_id", "revision"),
+    [
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B", None),
+        ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/0123abcd", "Qwen/Qwen3-8B", "0123abcd"),
+        ("C:\\hub\\models--gpt2\\snapshots\\0123abcd\\", "gpt2", "0123abcd"),
+        ("/data/a/Qwen3-8B/", "/data/a/Qwen3-8B", None),
+        ("./net", "net", None),
+        ("/data/Qwen3-8B-Q4_K_M.gguf", "Qwen3-8B-Q4_K_M", None),
+        ("/data/model/", "/data/model", None),
+    ],
+)
+def test_a_model_has_the_name_and_revision_that_its_place_states(changed, stated, model_id, revision):
+    (run,) = changed(model_id=stated)
+    assert (run.cell.workload.model_id, run.cell.workload.revision) == (model_id, revision)
+
+
 def test_raw_lists_are_samples_in_ms_and_chunk_gaps_are_not_token_latencies():
     (run,) = runs_of(FOLDER / "detailed.json")
     samples = {one.metric: one.values for one in run.results[0].samples}
