@@ -215,6 +215,8 @@ FLAGS_OF_SETTINGS = {
     "nkvo": "no_kv_offload",
 }
 """Flag of the command above a table -> the field's name."""
+ADDED = ("tensor_buft_overrides", "override_kv", "lora", "lora_scaled", "control_vector", "control_vector_scaled")
+"""Settings to which each flag adds, of which the first that fits counts; of the others the last flag counts."""
 STANDARD = {
     "is_tg_separate": ("0",),
     **{name: DEFAULTS[name] for name in ("type_k", "type_v", "split_mode", "main_gpu", "n_cpu_moe")},
@@ -655,7 +657,8 @@ def _flags_of(command: str) -> dict[str, str]:
             name, is_joined, value = flag.lstrip("-").partition("=")
             name = name.replace("-", "_")
             value = value if is_joined else "1" if re.match(r"-(?!\d)", following) else following
-            found[FLAGS_OF_SETTINGS.get(name, name)] = {"on": "1", "off": "0"}.get(value, value)
+            name, value = FLAGS_OF_SETTINGS.get(name, name), {"on": "1", "off": "0"}.get(value, value)
+            found[name] = f"{found[name]},{value}" if name in ADDED and name in found else value
     return found
 
 

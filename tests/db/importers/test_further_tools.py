@@ -372,6 +372,13 @@ llama_batched_bench: n_kv_max = 2048, n_batch = 2048, is_tg_separate = {}, n_thr
         ("", 0, 2, {"n_threads_batch": "2"}, 40.0),
         ("-ctk q8_0 --cache-type-v q4_0", 0, 8, {"type_k": "q8_0", "type_v": "q4_0"}, 40.0),
         ("-ot exps=CPU --no-repack", 0, 8, {"tensor_buft_overrides": "exps=CPU", "no_repack": "1"}, 40.0),
+        (
+            "-ot 'blk.(3|4)=CUDA0' -ot exps=CPU -b 1 -b 2",
+            0,
+            8,
+            {"tensor_buft_overrides": "blk.(3|4)=CUDA0,exps=CPU"},
+            40.0,
+        ),
         ("-fmoe -mla 3 -ncmoe 10", 0, 8, {"fmoe": "1", "mla": "3", "n_cpu_moe": "10"}, 40.0),
     ],
 )
