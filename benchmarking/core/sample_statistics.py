@@ -48,6 +48,8 @@ MEDIAN_ERROR = 1.2533
 IQR_ERROR = 1.17
 """The standard error of a normal sample's interquartile range, over the range, times sqrt(n)."""
 MIN_SAMPLES_FOR_CLOCK_STEP = 6
+OF_FLOATS_MS = 3e-4
+"""Rounding of the difference of two float seconds since 1970, whose last bit is 2.4e-7 s."""
 MOST_DECIMALS = 8
 """Values that need more have no last digit: they are quotients, not readings."""
 
@@ -428,14 +430,24 @@ def _is_whole(value: float) -> bool:
 
 
 def clock_step(values: Sequence[float] | Floats) -> float | None:
-    """The smallest step between values that mostly repeat, like those of a coarse clock; None if they do not repeat.
+    """The smallest step between times in ms that mostly repeat, like those of a coarse clock; None if they do not
+    repeat.
 
-    A nanosecond clock rarely returns the same duration twice.
+    A nanosecond clock rarely returns the same duration twice. Differences of float seconds since 1970 are ticks up to
+    their rounding: all are nearly multiples of the step.
     """
-    distinct = np.unique(np.asarray(values, dtype=np.float64))
-    if len(values) < MIN_SAMPLES_FOR_CLOCK_STEP or not 2 <= len(distinct) <= len(values) / 2:
+    distinct, most = np.unique(np.asarray(values, dtype=np.float64)), len(values) / 2
+    if len(values) < MIN_SAMPLES_FOR_CLOCK_STEP:
         return None
-    return float(np.diff(distinct).min())
+    begins = np.diff(distinct, prepend=-math.inf) > OF_FLOATS_MS
+    ticks = distinct[begins]
+    if len(ticks) < len(distinct) and 2 <= len(ticks) <= most:
+        rounding = float((distinct - ticks[np.cumsum(begins) - 1]).max())
+        counts = np.round(distinct / np.diff(ticks).min())
+        step = float(counts @ distinct / (counts @ counts))
+        if np.abs(distinct - counts * step).max() <= 3 * rounding <= 6 * OF_FLOATS_MS < step / 20:
+            return step
+    return float(np.diff(distinct).min()) if 2 <= len(distinct) <= most else None
 
 
 def binomial_tail(count: int, n: int, share: float) -> float:

@@ -316,6 +316,8 @@ class Pair:
     """How often the rounds were evaluated to decide whether to add more."""
     scatter: tuple[SessionScatter, SessionScatter] | None = None
     """Of the two sides' series; None if their history is too short."""
+    clock_steps: tuple[float, float] = (0.0, 0.0)
+    """Step of a coarse clock relative to the calls of each side: the medians of all launches may be the same one."""
     is_of_sittings: bool = False
     """Whether sessions of one sitting are one (`of_sittings`)."""
 
@@ -389,6 +391,8 @@ def _estimate(pair: Pair, metric: Metric) -> tuple[Judgement, float, float]:
     if metric.unit in CLOCK_UNITS or is_rate:  # half a step is missing from all values of a side alike
         timed = [[MS_PER_S / value for value in side] for side in sides] if is_rate else sides
         steps = [resolution(side, [*timed[0], *timed[1]]) for side in timed]
+        if metric.of == LATENCY_WALL and metric.statistic not in ("mean", "rate"):  # which steps do not bias
+            steps = [*map(max, steps, pair.clock_steps)]
         error = math.hypot(error, math.sqrt(math.fsum(step**2 / 12 for step in steps)))
     if error == 0:  # without any variation the change is exact
         p_value = 1.0 if difference == 0 else 0.0

@@ -380,8 +380,9 @@ def _rate_sentences(answers: Mapping[str, HighestRate], findings: Sequence[Findi
 
 
 def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:
-    """The results whose runs overlapped on one machine, as interleaved runs do. A run of unknown end is taken as its
-    start alone; the machine is that of the host, which --anonymous omits, or of the command that measured both."""
+    """The results whose runs overlapped on one machine, as interleaved runs do; those of one command first. A run of
+    unknown end is taken as its start alone; the machine is that of the host, which --anonymous omits, or of the command
+    that measured both."""
     ended = [(other, other.finished_at or other.started_at) for other in after.comparable]
     pairs = []
     for one in before.comparable:
@@ -390,7 +391,7 @@ def _overlapping(before: Representative, after: Representative) -> list[tuple[Me
             identities = ((result.columns["host"], result.ab, result.session_id) for result in (one, other))
             if any(first and first == second for first, second in zip(*identities, strict=True)):
                 pairs.append((one, other))
-    return pairs
+    return sorted(pairs, key=lambda both: (both[0].ab != both[1].ab, both[0].session_id != both[1].session_id))
 
 
 def _pair(
@@ -404,7 +405,8 @@ def _pair(
         return Pair(why_not_comparable=SAME_RESULT)
     if reason := _by_side(before.result.unfit, after.result.unfit):
         return Pair(why_not_comparable=reason)
-    interleaved = [(one.ab, rounds) for one, other in overlapping if (rounds := _rounds(one, other, details))]
+    taken = set[tuple[str, int]]()
+    interleaved = [(one.ab, rounds) for one, other in overlapping if (rounds := _rounds(one, other, details, taken))]
     if sum(len(rounds) for _, rounds in interleaved) < MIN_ROUNDS and (
         reason := _by_side(before.result.disturbed, after.result.disturbed)
     ):  # in turns, both sides are disturbed alike
@@ -453,6 +455,7 @@ def _pair(
         rounds=tuple(values for _, rounds in interleaved for values, _ in rounds),
         is_first=tuple(is_before_first for _, rounds in interleaved for _, is_before_first in rounds),
         looks=max(looks.values(), default=1),
+        clock_steps=(max(one.clock_step for one in sides[0]), max(one.clock_step for one in sides[1])),
     )
 
 
@@ -488,19 +491,20 @@ def _by_side(before: str | None, after: str | None) -> str:
     return "; ".join(f"{name}: {why}" for name, why in named if why is not None)
 
 
-def _rounds(before: Measured, after: Measured, details: Details) -> list[tuple[tuple[float, float], bool]]:
+def _rounds(
+    before: Measured, after: Measured, details: Details, taken: set[tuple[str, int]]
+) -> list[tuple[tuple[float, float], bool]]:
     """The values of both sides in each round, and whether `before` was first; empty if the launches did not
-    alternate."""
+    alternate. Launches of `taken` are in another round: two commands at once on a machine have each its own."""
     values = [details.values.get(side.result_id, {}) for side in (before, after)]
     starts = [details.starts.get(side.result_id, {}) for side in (before, after)]
     starts = [
-        {number: start for number, start in begun.items() if number in own}
-        for begun, own in zip(starts, values, strict=True)
+        {number: start for number, start in begun.items() if number in own and (side.result_id, number) not in taken}
+        for side, begun, own in zip((before, after), starts, values, strict=True)
     ]
-    return [
-        ((values[0][number], values[1][number]), starts[0][number] <= starts[1][number])
-        for number in judging.rounds_in_turns(*starts)
-    ]
+    numbers = judging.rounds_in_turns(*starts)
+    taken.update((side.result_id, number) for side in (before, after) for number in numbers)
+    return [((values[0][number], values[1][number]), starts[0][number] <= starts[1][number]) for number in numbers]
 
 
 def _scatter(others: Sequence[Session], compared: Sequence[Sequence[Session]]) -> SessionScatter | None:

@@ -94,6 +94,8 @@ class Measured:
     """Why it may be compared only in turns, in which both sides are disturbed alike; None for others."""
     doubts: tuple[str, ...]
     """Kinds of doubt, without those of severity info."""
+    clock_step: float
+    """Step of the clock relative to the call, from the doubt `coarse_clock`; 0 without it."""
     columns: Mapping[str, str | None]
     """Columns to show: model_id, device, runtime, ..., host, git_commit."""
     versions: Mapping[str, str]

@@ -277,6 +277,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             unfit=unfit,
             disturbed=disturbed,
             doubts=tuple(doubt["kind"] for doubt in doubts if doubt["severity"] != "info"),
+            clock_step=max((doubt["evidence"].get("clock_step_over_median", 0.0) for doubt in doubts), default=0.0),
         )
 
     # The runs of each side, with the settings that distinguish them from others of their subject on either side.

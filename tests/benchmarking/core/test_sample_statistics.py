@@ -209,6 +209,15 @@ def test_clock_step_is_the_smallest_step_between_repeated_values():
     assert clock_step([1.3] * 10) is None
 
 
+@pytest.mark.parametrize("since_s", [0.0, 512.7, 1.7e9])
+def test_a_clock_of_float_seconds_ticks_up_to_its_rounding(since_s):
+    counts = np.random.default_rng(1).integers(20, 23, 100)
+    begun = since_s + np.cumsum(counts) * 0.001
+    assert clock_step((begun + counts * 0.001 - begun) * 1000) == pytest.approx(1.0, rel=1e-4)
+    fine = np.random.default_rng(2).normal(0.05, 0.0004, 100)
+    assert clock_step([*fine, 0.06]) is None
+
+
 def test_the_tail_of_a_binomial_distribution_by_hand():
     assert binomial_tail(2, 3, 0.5) == pytest.approx(4 / 8)
     assert binomial_tail(3, 3, 0.1) == pytest.approx(0.001)

@@ -13,8 +13,9 @@ from benchmarking.core.doubts import sentence
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import LOOP, Doubt, Hardware, Origin, canonical_hash
 from benchmarking.core.text import number
-from benchmarking.core.verdicts.judging import AB_HINT, MIN_LAUNCHES
+from benchmarking.core.verdicts.judging import AB_HINT, MIN_LAUNCHES, judge
 from benchmarking.core.verdicts.words import Judgement
+from db.analysis.compare import comparison
 from db.analysis.compare.comparison import compare, compare_within, with_what_decides
 from db.analysis.compare.comparison_text import comparison_markdown, comparison_text
 from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
@@ -368,6 +369,22 @@ def test_very_noisy_launches_are_shown_and_do_not_prevent_a_verdict(store, sides
     assert f"very_noisy (B b1 s32): {sentence('very_noisy')}" in lines
 
 
+def test_medians_of_a_coarse_clock_are_not_equivalent_though_they_are_equal(store, sides):
+    def ticked(run):
+        evidence = {"launches": [0], "clock_step_over_median": 0.2}
+        doubt = Doubt(kind="coarse_clock", severity="noisy", evidence=evidence)
+        return replace(run, results=tuple(replace(one, validity="noisy", doubts=(doubt,)) for one in run.results))
+
+    for side in "ab":
+        store(side, batch_sizes=(1,), sequence_lengths=(32,), change=ticked)
+    (finding,) = sides().findings
+    assert (finding.judgement.verdict, finding.judgement.low < -0.1, finding.judgement.high > 0.1) == (
+        "not judged", True, True,
+    )  # fmt: skip
+    (finding,) = sides(metric=JUDGED["throughput_samples_per_sec"]).findings
+    assert finding.judgement.verdict == "equivalent", "a rate is by the mean, which ticks do not bias"
+
+
 def test_the_same_result_on_both_sides_is_not_compared(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     (finding,) = sides("latest", "tag.side=a").findings
@@ -495,6 +512,16 @@ def test_rounds_of_several_sessions_count_together(store, sides):
         store("b", day=day, slowdown=1.3, **ONE)
     (finding,) = sides().findings
     assert (finding.judgement.verdict, finding.before.launches) == ("slower", 10)
+
+
+def test_a_launch_is_in_one_round_also_where_two_commands_ran_at_once(store, sides, monkeypatch):
+    for day in (0, 0.003):  # four minutes later
+        for side in "ab":
+            store(side, day=day, **ONE)
+    judged = []
+    monkeypatch.setattr(comparison.judging, "judge", lambda pairs, metric: judged.extend(pairs) or judge(pairs, metric))
+    sides()
+    assert [len(pair.rounds) for pair in judged] == [10]
 
 
 def test_a_difference_without_interleaving_or_history_is_described(store, sides):
