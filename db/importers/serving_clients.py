@@ -67,9 +67,11 @@ from db.importers.support.reading import (
     understood,
 )
 from db.importers.support.serving import (
+    GPU_COUNTS,
     INPUT_REQUESTED,
     NOT_STATED,
     OUTPUT_REQUESTED,
+    PARALLELISM,
     UNLIMITED,
     Sent,
     device_count,
@@ -186,16 +188,17 @@ INFERENCEX_STATISTIC = re.compile(
     r"(?:(?P<first>mean|median|std|p[\d.]+)_)?(?P<metric>ttft|tpot|itl|e2el|intvty)(?:_(?P<last>mean|std|p[\d.]+))?"
 )
 INFERENCEX_COLUMNS = {**latency_columns("e2el"), **token_columns("ttft", "tpot")}
-INFERENCEX_MODE = (
-    *("dp_attention", "spec_decoding", "spec_method", "disagg", "is_multinode", "scenario_type"),
-    *("kv_offloading", "kv_offload_backend", "router", "recipe_fingerprint"),
-    *(
-        f"{phase}_{name}"
-        for phase in ("prefill", "decode")
-        for name in ("tp", "ep", "pp_size", "pcp_size", "dp_attention", "num_workers")
-    ),
-)
 GPUS = ("prefill_gpus", "decode_gpus", "num_prefill_gpu", "num_decode_gpu")
+NOT_OF_SERVER = re.compile(
+    r"hw|hardware|conc|image|model|infmax_model_prefix|precision|framework|[io]sl|mtp|metrics|server_metrics|warnings|"
+    r"request_\w+|num_requests_\w+|kv_cache_pool_tokens|total_\w+|(?:\w+_)?(?:id|date|version|sha|commit)|\w*tput\w*|"
+    + "|".join((*GPUS, *GPU_COUNTS, *PARALLELISM))
+)
+"""Fields of a row with its model, size, device, versions, or results, which are in the run elsewhere."""
+OF_OBJECTS = ("router", "dataset")
+"""Objects that state settings; other ones hold results."""
+DEGREE = re.compile(r"(?:prefill_|decode_)?(?:pp|[dp]cp)(?:_size)?")
+"""A degree of parallelism, which is none at 1; rows of the site have it beside the results."""
 NVIDIA = re.compile(r"(?:nvidia |dgx |rtx |g?[abhlvtb]\d{1,3}s?\b|gh\d{3}|gb\d{3})", re.IGNORECASE)
 AMD = re.compile(r"(?:amd |mi\d{3})", re.IGNORECASE)
 """The beginning of a name of hardware of this vendor."""
@@ -592,6 +595,24 @@ def _inferencex_numbers(row: Fields) -> Fields:
     return Fields(row.file, {name: one for name, one in numbers.items() if one is not None}, f"{row.path}.{AGENTIC}")
 
 
+def _inferencex_settings(row: Fields, numbers: Fields) -> dict[str, Scalar]:
+    """What a row states of its server and load, so that what is not known here tells runs apart: texts, whole numbers,
+    true and false, those of the site's rows also among the results."""
+    found: dict[str, Scalar] = {}
+    for part in (row, numbers):
+        less = {
+            name
+            for name in part
+            if NOT_OF_SERVER.fullmatch(name)
+            or INFERENCEX_STATISTIC.fullmatch(name)
+            or not (isinstance(one := part.peek(name), str | int) or name in OF_OBJECTS)
+            or str(one).lower() in ("false", "none", "off", "0", *(("1",) if DEGREE.fullmatch(name) else ()))
+            or (part is not row and isinstance(one, int) and not DEGREE.fullmatch(name))
+        }
+        found = part.other_settings(less) | found
+    return found
+
+
 def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
     number, row = numbered
     hardware, word = next((name for one in INFERENCEX_HARDWARE if (name := row.text(one))), ""), row.text("precision")
@@ -623,9 +644,9 @@ def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
         if "output_tput_per_gpu" in numbers and "throughput_tokens_per_sec" not in stated
         else {},
     )
-    mode: dict[str, Scalar] = {**parallel_mode(row), **load_mode(result)}
-    settings = row.settings(INFERENCEX_MODE)
-    mode |= {name: one for name, one in settings.items() if str(one).lower() not in ("false", "none", "off", "0")}
+    mode: dict[str, Scalar] = {**parallel_mode(numbers), **parallel_mode(row), **load_mode(result)}
+    parts = [name for phase in ("prefill", "decode") if (name := row.text(f"{phase}_hw"))]
+    mode |= _inferencex_settings(row, numbers)
     if str(row.any("mtp")).lower() in ("on", "true"):  # the name of speculative decoding in the first versions
         mode.setdefault("spec_decoding", "mtp")
     # Only a disaggregated server has other GPUs for prompts than for new tokens; others state the same ones twice.
@@ -642,7 +663,7 @@ def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
         results=[result],
         started_at=row.time("date") if "date" in row else None,
         device_type="rocm" if AMD.match(gpu) else "cuda" if NVIDIA.match(gpu) else "unknown",
-        device_name=hardware or None,
+        device_name=", ".join(parts) if len(set(parts)) > 1 else hardware or None,
         device_count=gpus or device_count(row) or of_one or 1,
         runtime=row.text("framework") or SERVER,
         runtime_mode=mode,

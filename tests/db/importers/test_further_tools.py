@@ -213,6 +213,33 @@ def test_mtp_of_the_first_versions_is_the_speculative_decoding_of_later_ones(tmp
     assert run.cell.runtime_mode == {**modes["off"], **added}
 
 
+def test_what_inferencex_states_of_a_server_tells_its_rows_apart(tmp_path):
+    """Known or not, in files and in rows of its site, which has words beside the results."""
+    row = json.loads((FIXTURES / "imports/inferencex/agg_demo.json").read_text())[0]
+    ones = dict.fromkeys(("prefill_pp", "prefill_dcp_size", "decode_pcp_size"), 1)
+    further = [
+        {"decode_pp": 2, "kv_p2p_transfer": "nixl"},
+        {"num_speculative_tokens": 3, "power": 12.5, "total_prompt_tokens": 7, "server_metrics": {"hits": 3}},
+        {"prefill_hw": "h100", "decode_hw": "gb300"},
+    ]
+    (tmp_path / "agg.json").write_text(json.dumps([{**row, **ones, **one} for one in ({}, *further)]))
+    plain, stages, tokens, mixed = all_of(tmp_path / "agg.json")
+    mode = all_of("inferencex/agg_demo.json")[0].cell.runtime_mode
+    assert [one.cell.runtime_mode for one in (plain, stages, tokens, mixed)] == [
+        mode,
+        {**mode, **further[0]},
+        {**mode, "num_speculative_tokens": 3},
+        mode,
+    ]
+    assert mixed.hardware.device.name == "h100, gb300"
+    of_site = {"hardware": "h200", "benchmark_type": "agentic_traces", "offload_mode": "off", "run_url": "https://a/1"}
+    metrics = {"tput_per_gpu": 1000, "kv_offload_backend": "lmcache", "dcp_size": 8, "num_requests_total": 5}
+    (tmp_path / "agg.json").write_text(json.dumps({"framework": "sglang", "conc": 4, **of_site, "metrics": metrics}))
+    (run,) = all_of(tmp_path / "agg.json")
+    words = {"benchmark_type": "agentic_traces", "kv_offload_backend": "lmcache", "dcp_size": 8}
+    assert run.cell.runtime_mode == {"loop": "closed", **words}
+
+
 def test_an_agentic_load_of_inferencex_has_its_times_and_totals(tmp_path):
     shared = {"framework": "sglang", "model": "demo/model", "precision": "fp8", "conc": 4, "tp": 8}
     latency = {"ttft": {"mean": 102.0, "p50": 1.5, "p90": 389.5}, "tpot": {"p50": 0.008}, "e2el": {"p75": 40.0}}
