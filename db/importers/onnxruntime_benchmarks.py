@@ -23,6 +23,8 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import pairwise
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
@@ -124,6 +126,8 @@ OF_PROVIDER = {
 }
 """Execution provider -> the kind of its device."""
 THREADS = re.compile(r"Setting (intra|inter)_op_num_threads to ([1-9]\d{0,5})")
+WITH_VALUE = {*VALUED, *"ecxmrtpubSRX"}
+"""Letters of flags that a value follows: no model, although -u is a path of one."""
 MODEL_PATH = re.compile(r"(?<![^/\\])(?:([^/\\]+)[/\\])?([^/\\]+)\.(?:onnx|ort)\b")
 MAX_HEAD = 200
 """Lines by which a file is recognized."""
@@ -391,7 +395,14 @@ def _given(command: str) -> dict[str, str]:
     for flag, value in FLAG.findall(command):
         stated = value.strip("\"'")
         given[flag] = f"{given[flag]} {stated}" if flag in given and flag in "fF" else stated  # one dimension each
-    path = next(filter(None, map(MODEL_PATH.search, words_of(command))), None)
+    words = words_of(command)
+    # What follows an unknown flag may be its value, or the model after a switch.
+    found = [
+        (before.startswith("-"), path)
+        for before, word in pairwise(words)
+        if before.lstrip("-") not in WITH_VALUE and not word.startswith("-") and (path := MODEL_PATH.search(word))
+    ]
+    path = min(found, key=itemgetter(0), default=(False, None))[1]
     return given | ({"model": (path[1] if path[2] == "model" else None) or path[2]} if path else {})
 
 

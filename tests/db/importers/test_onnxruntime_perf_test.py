@@ -165,6 +165,14 @@ def test_flags_that_change_what_is_measured_tell_series_apart(tmp_path):
     assert run.cell.runtime_mode == {"plugin_eps": "A", "plugin_ep_options": "k|v", "compile_ep_context": True}
 
 
+@pytest.mark.parametrize("flags", ["-u opt.onnx -I", "-I -u /tmp/opt.onnx", "--saved opt.onnx -e cpu", "-u=opt.onnx"])
+def test_a_flags_value_is_no_model(tmp_path, flags):
+    assert of_command(tmp_path, flags).cell.workload.model_id == "resnet50"
+    if "saved" not in flags:
+        (run,) = runs_of(written(tmp_path, f"onnxruntime_perf_test -I /m/resnet50/model.onnx {flags}\n{PRINTED}"))
+        assert run.cell.workload.model_id == "resnet50"
+
+
 def test_printed_threads_are_read_without_the_command(tmp_path):
     lines = f"Setting intra_op_num_threads to 4\nSetting inter_op_num_threads to 2\n{PRINTED}"
     (run,) = runs_of(written(tmp_path, lines))
