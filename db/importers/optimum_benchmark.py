@@ -225,7 +225,7 @@ def _setup(config: Fields) -> dict[str, Any]:
     passed = {name: backend.unread_copy().section(f"{name}_kwargs") for name in ("model", "hub")}
     given = passed["model"].text("torch_dtype")
     dtype = backend.text("torch_dtype") or backend.text("dtype") or engine.text("dtype") or given
-    autocast = backend.text("autocast_dtype") if backend.flag("autocast_enabled") else None
+    is_autocast, autocast = backend.flag("autocast_enabled"), backend.text("autocast_dtype")
     found = {
         "model_id": backend.text("model") or "unknown",
         "model_revision": passed["model"].text("revision") or passed["hub"].text("revision"),
@@ -240,8 +240,12 @@ def _setup(config: Fields) -> dict[str, Any]:
         **parallel_mode(backend),
         **backend.other_settings(NO_SETTING, STANDARD),
     }
+    if is_autocast and not autocast:
+        # torch's own: what the tool turns on is that of GPUs, and on another device changes nothing.
+        autocast = "float16" if found["device_type"] in ("cuda", "rocm") else None
+        mode |= {"autocast": True} if autocast is None else {}
     is_quantized = engine.text("quantization") is not None
-    precision = "other" if is_quantized else _precision(dtype, autocast, name, versions, mode)
+    precision = "other" if is_quantized else _precision(dtype, autocast if is_autocast else None, name, versions, mode)
     cpu, memory_mb = environment.text("cpu"), environment.number("cpu_ram_mb", low=0)
     return {
         **found,

@@ -218,6 +218,16 @@ def test_precision_comes_from_the_configuration(alone, fields, precision):
 
 
 @pytest.mark.parametrize(
+    ("device", "precision", "mode"),
+    [("cuda", "float16", {"autocast": "float16"}), ("cpu", "float32", {"autocast": True})],
+)
+def test_autocast_without_a_stated_dtype_is_that_of_torch(alone, device, precision, mode):
+    fields = {"device": device, "autocast_enabled": True, "autocast_dtype": None}
+    cell = only_run(edited(alone("tiny_bert.json"), lambda data: data["config"]["backend"].update(fields))).cell
+    assert (cell.precision, cell.runtime_mode) == (precision, mode)
+
+
+@pytest.mark.parametrize(
     ("backend", "scenario", "mode"),
     [
         ({"name": "llama_cpp", "filename": "/models/x.Q4_K_M.gguf"}, {}, {"filename": "x.Q4_K_M.gguf"}),
