@@ -136,11 +136,14 @@ COMMAND = re.compile(
     r"vllm bench|benchmark_(serving|throughput|latency)|bench_serving|bench_offline|Namespace\(|^\s*(?P<more>--)"
 )
 """The beginning of a client's command, the arguments that a client prints, or more flags of a command."""
-SERVER_COMMAND = re.compile(r"vllm serve|api_server|launch_server")
+SERVER_COMMAND = re.compile(r"vllm serve|(?:serve )?api_server|launch_server|vllm-openai(?=[:@\s])")
+"""The beginning of a server's command; an image of vLLM's starts one."""
+CONTAINER = re.compile(r"\b(?:(?:docker|podman|nerdctl|kubectl) run|(?:singularity|apptainer) exec|srun|mpirun)\b")
+"""What starts a container or a job, with flags of its own in front of the command in it."""
 OF_KIND = re.compile(r"(?:vllm bench |benchmark_)(serv|throughput|latency)")
 KINDS = {"serv": "Serving", "throughput": "throughput", "latency": "latency"}
 """Word of a client's command -> kind of its result."""
-SERVED_MODEL = re.compile(r"[^\n]*?(?:vllm serve|serve api_server)[\s\\]+([\w.~-]*/[\w./~-]+)(?=\s|$)")
+SERVED_MODEL = re.compile(r"[^\n]*?(?:vllm serve|serve api_server|vllm-openai\S*)[\s\\]+([\w.~-]*/[\w./~-]+)(?=\s|$)")
 """A server's model that is given without a flag: a path, or a name with its organisation."""
 OF_SERVER = ("model", "revision", SHARED_RANKS, *PARALLELISM, *ENGINE)
 """Arguments of a server that its loads are told apart by, beside its flags."""
@@ -262,18 +265,19 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 def _commands(lines: Sequence[str]) -> Mapping[str, list[str]]:
     """The commands in the lines: of servers, of clients, and the arguments that clients print."""
     found: dict[str, list[list[str]]] = {"server": [], "client": [], "printed": []}
-    who, goes_on = "client", False
+    who, goes_on, is_of_container = "client", False, False
     for line in lines:
         served, begun = SERVER_COMMAND.search(line), COMMAND.search(line)
+        is_inside = is_of_container or CONTAINER.search(line) is not None
+        is_of_container = is_inside and line.rstrip().endswith("\\")
         if served or (begun and begun["more"] is None):
-            who = "server" if served else "printed" if "Namespace(" in line else "client"
+            who, is_of_container = "server" if served else "printed" if "Namespace(" in line else "client", False
             found[who].append([])
-        elif not begun and not goes_on:
+        elif is_inside or (not begun and not goes_on):
             continue
         found[who] = found[who] or [[]]
-        own = (
-            line[begun.start() :] if begun and not served else line
-        )  # without what starts the client, as in a container
+        start = served or begun
+        own = line[start.start() :] if start else line  # without what starts it, as in a container
         text = re.split(r"\s#", own.lstrip("# "))[0]
         found[who][-1].append(f"{text}\n")
         goes_on = text.rstrip().endswith("\\")

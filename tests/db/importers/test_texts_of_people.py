@@ -334,6 +334,23 @@ def test_every_flag_of_a_server_that_may_change_its_numbers_is_a_setting(flags, 
     assert mode_of(f"vllm serve org/m {flags}\n{CLIENT}{BLOCK}") == ({**mode, "loop": "closed"}, 1)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker run --gpus all --shm-size 32g image python3 -m sglang.launch_server --model-path org/m --tp 8\n",
+        "docker run --gpus all \\\n  --shm-size 32g \\\n  image \\\n  sglang.launch_server --model-path org/m --tp 8\n",
+        "podman run --gpus all \\\n  --ipc=host \\\n  vllm/vllm-openai:latest \\\n  --model org/m --tp 8\n",
+        "docker run --ipc=host vllm/vllm-openai org/m --tp 8\ndocker run \\\n  --rm \\\n  other --model org/x\n",
+    ],
+)
+def test_the_flags_of_a_container_are_of_no_server_and_of_no_client(command):
+    (run,), _ = read(f"{command}{CLIENT}{BLOCK}")
+    assert run.cell.workload.model_id == "org/m"
+    assert (run.results[0].point.concurrency, run.hardware.device.count) == (16, 8)
+    degree = {name: value for name, value in run.cell.runtime_mode.items() if name != "loop"}
+    assert list(degree.values()) == [8], degree
+
+
 def test_each_result_has_the_server_that_was_started_above_it():
     serve = "VLLM_USE_V1=0 vllm serve {} org/m --max-num-seqs 2048\n"
     text = f"{CLIENT}{serve.format('-tp 8')}{BLOCK}{serve.format('-tp 2 -pp 4')}{BLOCK}{CLIENT}{BLOCK}"
