@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from benchmarking.core.doubts import doubt
-from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Result, Scalar
 from benchmarking.core.text import grouped
 from db.importers.support.building import UNNAMED, ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile, called_like
-from db.importers.support.measures import MS_PER_UNIT
+from db.importers.support.measures import MS_PER_WORD
 from db.importers.support.reading import (
     INT32_MAX,
     Fields,
@@ -50,8 +49,7 @@ from db.importers.support.serving import (
 
 EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
 """Statistics that become metrics; the others (p1, p5, p10, sum, ...) are kept."""
-TIMES_MS = MS_PER_UNIT | {"sec": MS_PER_S, "seconds": MS_PER_S, "milliseconds": 1.0}
-SCALES = {**{unit: ("ms", factor) for unit, factor in TIMES_MS.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
+SCALES = {**{unit: ("ms", factor) for unit, factor in MS_PER_WORD.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
 """Unit in the file -> unit in a metric's name, and the factor to it."""
 OF_SCALES = {word for word, _ in SCALES.values()}
 SIGNS = {"%": "percent", "°C": "celsius"}

@@ -19,7 +19,16 @@ from benchmarking.core.sample_statistics import tail_quantile
 from benchmarking.core.scenario_file import RATES
 from db.importers.support.building import ForeignRun, Format, exported, exported_axes, is_amd
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import as_exported, foreign_result, in_ms, measured, median_of, medians, of_launches
+from db.importers.support.measures import (
+    MS_PER_WORD,
+    as_exported,
+    foreign_result,
+    in_ms,
+    measured,
+    median_of,
+    medians,
+    of_launches,
+)
 from db.importers.support.reading import (
     Fields,
     MetricTable,
@@ -304,11 +313,14 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
 def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
     point = _point(config, facts)
     measures, gpu = scenario.section("measurements"), scenario.section("gpu_metrics")
-    latency, first, each = (measures.section(name) for name in ("latency", *FIRST_TOKEN_TIMES))
-    latencies, firsts, means = (in_ms(entry.numbers("measurements")) for entry in (latency, first, each))
+    times = [_times(measures.section(name)) for name in ("latency", *FIRST_TOKEN_TIMES)]
+    (latency, latency_ms), (first, first_ms), (each, each_ms) = times
+    latencies, firsts, means = (
+        array("d", (value * unit_ms for value in entry.numbers("measurements") or ())) for entry, unit_ms in times
+    )
     launches = facts.section("samples")
     divisor = doubt("token_divisor", "info", new_tokens=point.new_tokens)
-    mean_ms = fmean(latencies) if latencies else latency.unread_copy().scaled("mean", MS_PER_S)
+    mean_ms = fmean(latencies) if latencies else latency.unread_copy().scaled("mean", latency_ms)
     rates = _rates(point, mean_ms, facts)
     # The tokens per second as the file states them: they count the tokens of a batch as the tool does. In an export of
     # ours they are those of one sequence.
@@ -323,8 +335,8 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
     else:
         speed.leave_out("unit", f"expected tokens/sec, found {shortened(speed.peek('unit'))}")
     further = {
-        f"{metric}_{name}_ms": times.scaled(name, MS_PER_S)
-        for times, metric in ((first, "time_to_first_token"), (each, "time_per_output_token"))
+        f"{metric}_{name}_ms": entry.scaled(name, unit_ms)
+        for (entry, unit_ms), metric in zip(times[1:], ("time_to_first_token", "time_per_output_token"), strict=True)
         for name in (*FIRST_STATED, "std")
         if name != "median"
     }
@@ -336,21 +348,31 @@ def _first_result(scenario: Fields, config: Fields, facts: Fields) -> Result:
             *of_launches("time_per_output_token", means, launches.any("latency_wall")),
         ],
         metrics={
-            "time_to_first_token_ms": median_of(firsts) if firsts else first.scaled("median", MS_PER_S),
-            "time_per_output_token_ms": median_of(means) if means else each.scaled("median", MS_PER_S),
+            "time_to_first_token_ms": median_of(firsts) if firsts else first.scaled("median", first_ms),
+            "time_per_output_token_ms": median_of(means) if means else each.scaled("median", each_ms),
             **rates,
             # The lowest values, the number of samples and the monitor's status are only kept.
             **gpu.metrics(GPU_METRICS, low=0),
         },
         stated={
-            **{f"latency_{name}_ms": latency.scaled(name, MS_PER_S) for name in FIRST_STATED},
-            "stated_latency_population_std_ms": latency.scaled("std", MS_PER_S),
+            **{f"latency_{name}_ms": latency.scaled(name, latency_ms) for name in FIRST_STATED},
+            "stated_latency_population_std_ms": latency.scaled("std", latency_ms),
             **further,
         },
         iterations=config.integer("measurement_iterations"),
         warmup_iterations=config.integer("warmup_iterations"),
         doubts=(divisor,) if means else (),
     )
+
+
+def _times(entry: Fields) -> tuple[Fields, float]:
+    """Times of a scenario and the milliseconds in their unit, by default seconds; none of a unit that is not known."""
+    word = entry.text("unit") or "seconds"
+    unit_ms = MS_PER_WORD.get(word.removesuffix("/token"))
+    if unit_ms is not None:
+        return entry, unit_ms
+    entry.leave_out("unit", f"expected seconds or milliseconds, found {shortened(word)}")
+    return Fields(entry.file, {}, entry.path), 1.0
 
 
 BENCHMARK_V2 = Format(

@@ -42,6 +42,8 @@ from db.rows import NEVER_NEGATIVE
 
 MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": MS_PER_S}
 """Unit of a time -> milliseconds in it."""
+MS_PER_WORD = MS_PER_UNIT | {"sec": MS_PER_S, "seconds": MS_PER_S, "milliseconds": 1.0}
+"""The same for the words of files that state their units."""
 IMPOSSIBLE_BELOW_0 = (
     *NEVER_NEGATIVE,
     "stated_latency_",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from db.importers.support.files import read_file
@@ -63,3 +65,21 @@ def test_a_wrong_field_is_named_with_its_place(tmp_path):
     path.write_text(FILE.read_text().replace('"gpu_utilization_mean": 81.5', '"gpu_utilization_mean": "high"'))
     with left_out("gpu_utilization_mean"):
         list(FIRST_LAYOUT.runs(read_file(path)))
+
+
+def test_times_are_in_the_unit_that_stands_beside_them(tmp_path, imported):
+    def edited(words, factor):
+        data = json.loads(FILE.read_text())
+        for measures in (one["measurements"] for one in data["benchmark_scenarios"]):
+            for (name, entry), word in zip(measures.items(), words, strict=False):
+                if name != "tokens_per_second":
+                    scaled = {key: value * factor for key, value in entry.items() if isinstance(value, float)}
+                    entry |= scaled | {"measurements": [value * factor for value in entry["measurements"]]}
+                    entry["unit"] = word
+        (tmp_path / "a.json").write_text(json.dumps(data))
+        return read_file(tmp_path / "a.json")
+
+    run, *_ = FIRST_LAYOUT.runs(edited(("milliseconds", "ms", "", "ms/token"), 1e3))
+    assert run.results[0].metrics == pytest.approx(imported[0].results[0].metrics)
+    with left_out(r"latency\.unit: expected seconds or milliseconds, found 'ticks'"):
+        list(FIRST_LAYOUT.runs(edited(("ticks",) * 4, 1.0)))
