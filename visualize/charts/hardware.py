@@ -11,6 +11,7 @@ from dataclasses import replace
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.text import counted, distinct_names
+from benchmarking.core.text import grouped as collected
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.batch_charts import BATCH_LABEL, MOST_LINES
@@ -25,6 +26,7 @@ from visualize.drawing.configurations import (
     reach,
     rows_panel,
     speedup,
+    unsure_baseline,
 )
 from visualize.drawing.figure import Figure, Line, Mark, NotDrawn, Panel, end_notes
 from visualize.drawing.marks import (
@@ -193,6 +195,7 @@ class HardwareSpeedup(ChartPlugin):
             cut_note(highs, x.high),
             result.note if result else None,
             lacking=(
+                unsure_baseline(at[batch]["validity"] for batch in batches),
                 f"Batch sizes without a panel: {', '.join(map(str, skipped))}." if skipped else None,
                 "Simulated devices are left out." if len(real) < len(members) else None,
                 left_out,
@@ -216,16 +219,22 @@ def _baseline(drawn: Sequence[Row]) -> Series | None:
         return None
     batch = min(row["batch_size"] for row in sound)
     best = {
-        key["hardware_id"]: min((row for row in rows if row["batch_size"] == batch), key=_latency, default=None)
+        key["hardware_id"]: min((row for row in rows if row["batch_size"] == batch), key=_trusted, default=None)
         for key, rows in grouped(sound, ("hardware_id",))
     }
-    chosen = (min if is_chosen else max)((row for row in best.values() if row is not None), key=_latency)
+    devices = [row for row in best.values() if row is not None]
+    chosen = min(devices, key=_trusted) if is_chosen else max(devices, key=_latency)
     (line,) = configurations([row for row in sound if all(row[name] == chosen[name] for name in CONFIGURATION)])
     return line
 
 
 def _latency(row: Row) -> float:
     return float(row["value"])
+
+
+def _trusted(row: Row) -> tuple[bool, float]:
+    """Of these, the lowest is the best: valid ones come first."""
+    return trust(row) != "valid", _latency(row)
 
 
 PLACEMENT = "placement"
@@ -305,14 +314,18 @@ class Scaling(ChartPlugin):
                         named = next((row for row in of_line if row.get(PLACEMENT)), of_line[0])
                         if len({resource.count(row) for row in of_line if trust(row) != "invalid"}) > 1:
                             lines.append(({**own, "runtime_mode": named["runtime_mode"]}, of_line))
-                if lines:
-                    yield self._figure(resource, key, members, lines)
-                else:
+                # A speedup is over the fewest of its line: lines that start at another number are another picture.
+                starts = collected((resource.count(_first(resource, rows)), (own, rows)) for own, rows in lines)
+                for start, of_start in sorted(starts.items()):
+                    elsewhere = {row["result_id"] for own in lines if own not in of_start for row in own[1]}
+                    rest = [row for row in members if row["result_id"] not in elsewhere]
+                    yield self._figure(resource, key, rest, of_start, start)
+                if not lines:
                     what = f"Scaling over {resource.several}: {key['model_id']} on {words.device(members[0])}"
                     yield NotDrawn(what=what, why=f"no point was measured with two {resource.one} counts")
 
     def _figure(
-        self, resource: Resource, key: Row, members: Sequence[Row], groups: Sequence[tuple[Row, list[Row]]]
+        self, resource: Resource, key: Row, members: Sequence[Row], groups: Sequence[tuple[Row, list[Row]]], start: int
     ) -> Figure:
         shown = spread(groups, MOST_LINES)
         names = [words.SEPARATOR.join((own["runtime"], own["precision"], words.point(own))) for own, _ in shown]
@@ -325,10 +338,10 @@ class Scaling(ChartPlugin):
             series.append(Series(label=label, rows=scaled, style=style, is_simulated=bool(own["simulated"])))
         drawn = [row for one in series for row in one.rows]
         counts = sorted({resource.count(row) for row in drawn})
-        ideal = tuple(Mark(x=count, y=count / counts[0]) for count in counts)
+        ideal = tuple(Mark(x=count, y=count / start) for count in counts)
         highs = [row["high"] for row in drawn]
         edge = reach([*(mark.y for mark in ideal), *(row["value"] for row in drawn)], highs)
-        y_title = f"Speedup over {counted(counts[0], resource.one)}\nhigher is better"
+        y_title = f"Speedup over {counted(start, resource.one)}\nhigher is better"
         y = value_axis(y_title, [0.0, edge], room=1.1, may_be_log=False)
         x = size_axis(resource.several[0].upper() + resource.several[1:], counts)
         x = replace(x, high=x.high * (x.high / x.low) ** 0.2 if x.is_log else x.high + 0.2 * (x.high - x.low))
@@ -359,7 +372,10 @@ class Scaling(ChartPlugin):
             notes=words.sentences(reading, lacking), width_in=WIDTH_IN,
             legend=legend(series, drawn) if len(series) > 1 else states_legend(drawn),
             names=[str(key.get("device") or f"{key['device_type']}-gpus")],
-            details=details({**members[0], **key}, (*MODEL_COLUMNS, "device_name", "hardware_id")),
+            details=(
+                *details({**members[0], **key}, (*MODEL_COLUMNS, "device_name", "hardware_id")),
+                f"over {counted(start, resource.one)}",
+            ),
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from benchmarking.core.records import Precision
 from benchmarking.core.text import counted, distinct_names
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
-from visualize.drawing.configurations import above, clear_winner, cut_note, finding, reach, speedup
+from visualize.drawing.configurations import above, clear_winner, cut_note, finding, reach, speedup, unsure_baseline
 from visualize.drawing.figure import Block, Element, Figure, Line, NotDrawn, Note, Panel, Rule, State
 from visualize.drawing.marks import Cell, figure, heat_key, heat_panel, held, held_names, mark, not_drawn, spread
 from visualize.drawing.rows import (
@@ -111,7 +111,6 @@ class RuntimeComparison(ChartPlugin):
         # A CPU driven by two libraries has two names.
         devices = " and ".join(dict.fromkeys(words.device({**row, "simulated": False}) for row in drawn))
         base_modes = sorted({settings(row["baseline_mode"]) for row in drawn} - {""})
-        unsure = {row["baseline_validity"] for row in drawn} - {"valid"}
         setup = [_baseline(drawn).replace(" at ", ", "), *base_modes, *details(key, ("num_threads", "cpu_list"))]
         reading = (
             f"Baseline: {', '.join(setup)}.",
@@ -122,7 +121,7 @@ class RuntimeComparison(ChartPlugin):
         )
         missing = words.accountable(members, drawn, *left_out)
         lacking = (
-            f"The baseline itself is {' or '.join(sorted(unsure))}." if unsure else None,
+            unsure_baseline(row["baseline_validity"] for row in drawn),
             UNRANKED if len(ranked) < len(drawn) else None,
             *left_out,
             words.doubts(ranked),

@@ -9,7 +9,7 @@ compare` judges them by the history of their series."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -142,6 +142,12 @@ def reach(values: Sequence[float], ends: Sequence[float | None]) -> float:
 def cut_note(ends: Sequence[float | None], edge: float) -> str | None:
     """The note about intervals cut off at the edge; None if there are none."""
     return CUT if any(end is not None and end > edge for end in ends) else None
+
+
+def unsure_baseline(validities: Iterable[str]) -> str | None:
+    """The note about a baseline that is not valid; None if all its results are."""
+    unsure = {*validities} - {"valid"}
+    return f"The baseline itself is {' or '.join(sorted(unsure))}." if unsure else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

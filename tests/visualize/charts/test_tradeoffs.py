@@ -182,6 +182,15 @@ def gpus(run, count, alter):
     return alter.mode(several, attention="sdpa", **({"placement": "replicas"} if count > 1 else {}))
 
 
+def test_a_doubtful_result_is_a_baseline_only_of_a_device_without_a_valid_one(at_128, on_card, figures, see, alter):
+    noisy = alter.results(at_128(runtime="openvino", slowdown=0.5), alter.noisy)
+    (figure,) = figures("hardware_speedup", at_128(), noisy, on_card(slowdown=0.125))
+    assert see.says(figure, f"Baseline: {CPU} · eager · float32")
+    assert not see.says(figure, "The baseline itself is")
+    (figure,) = figures("hardware_speedup", noisy, on_card(slowdown=0.125))
+    assert see.says(figure, "The baseline itself is noisy")
+
+
 @pytest.mark.parametrize("commands", ["one command", "two commands", "a comparison in turns"])
 def test_a_title_names_a_winner_only_if_one_command_measured_both_sides(at_128, figures, see, alter, commands):
     """Sides of two sessions may differ by drift alone: their readings are stated, and no chart names a winner."""
@@ -237,6 +246,29 @@ def test_scaling_is_the_speedup_over_the_lowest_thread_count(at_128, figures, se
     assert see.points(axes, "valid eager · float32 · batch 1, sequence 128") == [(1, 1), (2, 2), (4, 2.5)]
     assert see.points(axes, "perfect") == [(1, 1), (2, 2), (4, 4)]
     assert see.texts(figure)[0] == "bert-base-uncased: 4 threads are 2.5 times as fast as 1 thread"
+
+
+def test_lines_that_start_at_another_count_have_a_picture_of_their_own(at_128, figures, see, alter):
+    """Half of a perfect scaling would be drawn where a line starts at 2 threads on an axis over 1."""
+    slowdowns = {("eager", 1): 1.0, ("eager", 2): 0.5, ("openvino", 2): 0.4, ("openvino", 4): 0.2}
+    runs = [threads(at_128(runtime=runtime, slowdown=at), count) for (runtime, count), at in slowdowns.items()]
+    drawn = figures("scaling", *(alter.only(run, lambda point: point.batch_size == 1) for run in runs))
+    for figure, runtime, start in zip(drawn, ("eager", "openvino"), (1, 2), strict=True):
+        (axes,) = figure.axes
+        perfect = [(start, 1), (2 * start, 2)]
+        assert see.points(axes, f"valid {runtime} · float32 · batch 1, sequence 128") == perfect
+        assert see.points(axes, "perfect") == perfect
+        assert axes.get_ylabel().startswith(f"Speedup over {start} thread")
+        assert not see.says(figure, "Not drawn")
+
+
+def test_scaling_is_never_over_an_invalid_result(at_128, figures, see, alter):
+    runs = [threads(at_128(slowdown=1.0 / count), count) for count in (1, 2, 4)]
+    runs[0] = alter.results(runs[0], alter.invalid)
+    (figure,) = figures("scaling", *(alter.only(run, lambda point: point.batch_size == 1) for run in runs))
+    (axes,) = figure.axes
+    assert see.points(axes, "perfect") == [(1, 0.5), (2, 1), (4, 2)]
+    assert axes.get_ylabel().startswith("Speedup over 2 threads")
 
 
 def test_scaling_needs_two_thread_counts(at_128, outcomes):
