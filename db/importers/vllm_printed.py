@@ -20,6 +20,7 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.load_clients import (
     CLIENT_DEFINITIONS,
     ENGINE,
+    FLAGS,
     OFFLINE_ENGINE,
     arrivals_of,
     client_result,
@@ -293,7 +294,7 @@ def _alike(kind: str, commands: Sequence[str], *, is_server: bool = False) -> li
         if word and KINDS[word[1]] != kind:
             continue
         command = LONG.sub(lambda found: LONG_NAMES[found[1]], command)
-        given = flags_of(command, SHORT) | {name: value.strip("'") for name, value in NAMED.findall(command)}
+        given = flags_of(command, SHORT, FLAGS) | {name: value.strip("'") for name, value in NAMED.findall(command)}
         if is_server:
             served = SERVED_MODEL.match(FLAG.sub(" ", command))
             model = given.get("model") or given.get("model_path") or (served[1] if served else None)

@@ -164,6 +164,12 @@ NO_SETTING = re.compile(
 )
 """Arguments of a client that are in the point or elsewhere in the run, or that change no number."""
 RANGE = "random_range_ratio"
+FLAGS = {
+    *(*ENGINE, RANGE, "num_prompts", "max_concurrency", "request_rate", "dataset_name", "dataset_path", "batch_size"),
+    *("random_input_len", "random_output_len", "random_prefix_len", "sharegpt_output_len"),
+    *(name for name in PARALLELISM if not name.endswith("_parallel")),
+}
+"""Flags of these tools, which a command may shorten: `--random-input`, `--num-prompt`, `--tensor-parallel`."""
 STANDARD = {
     "dataset_name": ("random", "random-ids", "sharegpt"),  # the defaults, and the data whose length is in the point
     **dict.fromkeys((RANGE, "gsp_range_ratio"), ("0", "0.0", "1", "1.0")),
@@ -190,7 +196,7 @@ def engine_settings(fields: Fields, names: Iterable[str] = ENGINE) -> dict[str, 
 def launched_with(command: str) -> list[str]:
     """The names of the settings that the command of a server sets, by the names of their flags."""
     others = (NO_SETTING.fullmatch, NOT_OF_ENGINE.fullmatch, OF_ONE_RUN.search, re.compile(ENGINE_SWITCH).match)
-    return [name for name in flags_of(command, {}) if not any(is_other(name) for is_other in others)]
+    return [name for name in flags_of(command, {}, FLAGS) if not any(is_other(name) for is_other in others)]
 
 
 def is_engine_flag(name: str) -> bool:

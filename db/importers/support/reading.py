@@ -684,12 +684,15 @@ def words_of(command: str) -> list[str]:
     return [re.sub(r"\"([^\"]*)\"|'([^']*)'", r"\1\2", word) for word in words]
 
 
-def flags_of(command: str, short: Mapping[str, str]) -> dict[str, str]:
-    """The flags of a command with their values, "True" for none; a flag of one dash has the name in `short`."""
+def flags_of(command: str, short: Mapping[str, str], known: Collection[str] = ()) -> dict[str, str]:
+    """The flags of a command with their values, "True" for none; a flag of one dash has the name in `short`. Some words
+    that only one of the `known` names begins with are that one, as argparse reads them."""
     found: dict[str, str] = {}
     for flag, letters, value in FLAG.findall(command):
         if flag or letters in short:
-            found[flag.replace("-", "_") or short[letters]] = value.strip("'\"") or "True"
+            name = flag.replace("-", "_") or short[letters]
+            whole = [one for one in known if one.startswith(name)] if "_" in name and name not in known else []
+            found[whole[0] if len(whole) == 1 else name] = value.strip("'\"") or "True"
     return found
 
 

@@ -319,6 +319,18 @@ def test_a_servers_command_in_one_line_says_what_one_in_several_says():
     assert mode_of(f"{launched}{CLIENT}{BLOCK}") == ({"tp": 8, "disable_radix_cache": "True", "loop": "closed"}, 8)
 
 
+def test_a_flag_that_is_shortened_is_the_whole_one_and_a_flag_of_its_own_is_none():
+    serve = "python -m sglang.launch_server --model-path org/m --{} 4 --{} 256\n"
+    client = "python -m sglang.bench_serving --dataset-name random --random-{} 64 --random-{} 32 --{} 512 --{} 16\n"
+    load = "input-len", "output-len", "num-prompts", "max-concurrency"
+    (whole,), _ = read(serve.format("tensor-parallel-size", "max-running-requests") + client.format(*load) + BLOCK)
+    shortened = "tensor-parallel", "max-running", "input", "output", "num-prompt", "max-conc"
+    (short,), _ = read(serve.format(*shortened[:2]) + client.format(*shortened[2:]) + BLOCK)
+    assert (short.cell, short.results[0].point) == (whole.cell, whole.results[0].point)
+    mode, _ = mode_of(f"{CLIENT.strip()} --stream x\n{BLOCK}")
+    assert mode == {"loop": "closed", "stream": "x"}
+
+
 @pytest.mark.parametrize(
     ("flags", "mode"),
     [
