@@ -8,6 +8,7 @@ are rounded to two digits; the file of --save-result has them exactly.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -154,6 +155,8 @@ OF_CLIENT = ("max_concurrency", "request_rate", "num_prompts", "backend", "endpo
 """What a client's command states of a load."""
 WITH_LIMIT = ("max_concurrency", "request_rate", "failed", "max_concurrent_requests")
 """What only versions print that print a limit of requests in flight, too."""
+OF_SGLANG = re.compile(r"\(retokenized\):|Traffic request rate:")
+"""Labels in a block that only SGLang's client prints there."""
 NO_LIMIT = re.compile(r"concurrency:\s+not set")
 BACK = 60
 """Lines above a result that are searched for its command."""
@@ -412,7 +415,7 @@ def _load(part: Part, load: Fields, settings: Fields) -> Result:
         axes={"num_prompts": prompts} if prompts else {},
         prompt_tokens_requested=length_requested(settings, "input"),
         new_tokens_requested=length_requested(settings, "output"),
-        has_drawn_lengths=has_drawn_lengths(settings),
+        has_drawn_lengths=has_drawn_lengths(settings, is_sglang=any(map(OF_SGLANG.search, part.lines))),
         variation=_arrivals(settings)[1],
     )
 
@@ -439,6 +442,8 @@ def _labelled(file: ForeignFile, part: Part) -> dict[str, Any]:
                 values[LABELS.get(label, label)] = value
         elif line.strip() and not END.search(line) and not SECTION.search(line):
             file.leave_out(f"line {number}", f"not a labelled number: {file.beginning(line.strip())!r}")
+    if not any(isinstance(one, int | float) and math.isfinite(one) for one in values.values()):
+        file.refuse(f"line {part.line}: a result without any number")
     return values
 
 

@@ -244,8 +244,14 @@ def first_length(fields: Fields, names: Iterable[str]) -> int | None:
     return next((one for one in lengths if isinstance(one, int) and 0 < one <= INT32_MAX), None)
 
 
-def has_drawn_lengths(arguments: Fields) -> bool:
-    """Whether a client's arguments ask for random lengths, which add up to a multiple by chance."""
+def has_drawn_lengths(arguments: Fields, *, is_sglang: bool = False) -> bool:
+    """Whether a client's arguments ask for random lengths, which add up to a multiple by chance: SGLang's from 1 to the
+    requested one unless the ratio is 1, others where it is neither 0 nor 1."""
+    if is_sglang:
+        return str(arguments.peek("dataset_name")).startswith("random") and str(arguments.peek(RANGE)) not in (
+            "1",
+            "1.0",
+        )
     return str(arguments.peek(RANGE) or "0") not in STANDARD[RANGE]
 
 

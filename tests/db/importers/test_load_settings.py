@@ -4,6 +4,7 @@ that are sent at once, and whether the server drafts tokens."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -15,6 +16,7 @@ from db.importers.serving_clients import SERVE, SGLANG
 from db.importers.support.files import read_file
 from db.importers.vllm_printed import PLUGIN as PRINTED
 from tests.helpers.imported_files import importer_for
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"
@@ -238,6 +240,31 @@ def test_a_printed_load_has_the_settings_above_it(tmp_path, above, axes):
     (tmp_path / "load.log").write_text(above + BLOCK.format(completed=100))
     (run,) = PRINTED.runs(read_file(tmp_path / "load.log"))
     assert run.results[0].point.axes == axes
+
+
+@pytest.mark.parametrize(
+    ("flags", "length"),
+    [
+        ("--dataset-name random --random-input-len 96", None),
+        ("--dataset-name random --random-input-len 96 --random-range-ratio 0", None),
+        ("--dataset-name random --random-input-len 96 --random-range-ratio 1.0", 64),  # what a chat template leaves
+        ("--num-prompts 100", 64),
+    ],
+)
+def test_lengths_that_sglang_draws_by_default_are_not_one_length_by_chance(tmp_path, flags, length):
+    printed = BLOCK.format(completed=100).replace("Successful", "Traffic request rate:      inf\nSuccessful")
+    (tmp_path / "load.log").write_text(f"python -m sglang.bench_serving --max-concurrency 4 {flags}\n{printed}")
+    (run,) = PRINTED.runs(read_file(tmp_path / "load.log"))
+    point = run.results[0].point
+    assert (point.sequence_length, point.axes.get(PROMPT)) == (length, None if length else 96)
+
+
+def test_a_printed_block_of_placeholders_is_no_failed_load(tmp_path):
+    numbers = BLOCK.format(completed=100)
+    (tmp_path / "notes.md").write_text(re.sub(r" \d[\d.]*$", " xxx", numbers, flags=re.MULTILINE) + numbers)
+    with left_out("line 1: a result without any number"):
+        (run,) = PRINTED.runs(read_file(tmp_path / "notes.md"))
+    assert run.results[0].status == "ok"
 
 
 PRINTED_LOAD = "vllm bench serve --model m --request-rate 4 --num-prompts 100 "
