@@ -118,8 +118,10 @@ REFUSED = re.compile(
     re.MULTILINE,
 )
 """PostgreSQL's and its client's reasons why a connection is refused that another attempt does not change."""
-DENIED = re.compile(r'": ERROR: +((?:permission denied for|must be owner of) [^"\n]*)\s*$')
-"""PostgreSQL's reason, after the statement, why a user may not change something."""
+DENIED = re.compile(
+    r'": ERROR: +((?:permission denied for|must be owner of|cannot execute \w+ in a read-only) [^"\n]*)$', re.MULTILINE
+)
+"""PostgreSQL's reason, after the statement, why a user or server does not do something."""
 STATEMENT = re.compile(r'Failed to execute query ".*": (?=[A-Z]+:)', re.DOTALL)
 """DuckLake's words for a failed statement, with all of its text: the rows that were to be stored."""
 INVALIDATED = ("database has been invalidated", "Attempted to access index 0 within vector of size 0")
@@ -539,7 +541,7 @@ def file_id(path: str) -> tuple[int, int] | None:
 
 
 class UnwritableError(StorageError):
-    """A file that this process may not write, or one on a read-only medium."""
+    """A file that this process may not write, one on a read-only medium, or a lake whose server refuses it."""
 
 
 class TransientError(StorageError):
@@ -652,8 +654,10 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
             "(PGPASSWORD, ~/.pgpass or a service file); createdb makes a missing database"
         )
     if denied := DENIED.search(text):
-        return StorageError(
-            f"{path}: the server refuses the change: {denied[1]}: use a user who may write, or GRANT it"
+        schema = re.search(r"for schema (\w+)", denied[1])
+        right = "it" if schema is None else f"CREATE ON SCHEMA {schema[1]}"
+        return UnwritableError(
+            f"{path}: the server refuses: {denied[1]}: use a user or server that may, or GRANT {right}"
         )
     if any(sign in text for sign in TRANSIENT):
         message = STATEMENT.sub("Failed to execute a statement: ", parse_message(text).message)

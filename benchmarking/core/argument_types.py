@@ -198,6 +198,10 @@ def folder_to_write(text: str) -> str:
     return text
 
 
+OF_SERVERS = re.compile(r"(?:ducklake:)?(?:postgres(?:ql)?|mysql|sqlite|md|motherduck):|ducklake:", re.IGNORECASE)
+"""What DuckDB attaches in place of a file."""
+
+
 def database_file(text: str) -> str:
     """The file of a database, which may not exist yet, or ducklake:..."""
     if text.startswith("ducklake:"):
@@ -205,6 +209,11 @@ def database_file(text: str) -> str:
     path = Path(text)
     if "://" in text:
         raise argparse.ArgumentTypeError(f"takes a DuckDB file or ducklake:...: got {text}")
+    if (of_server := OF_SERVERS.match(text)) and not path.exists():
+        raise argparse.ArgumentTypeError(
+            f"takes a DuckDB file or ducklake:...: got {of_server[0]}...; a lake in PostgreSQL is "
+            f"ducklake:postgres:..., a file of that name ./{of_server[0]}..."
+        )
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"takes a file: {text} is a folder")
     place = next((place for place in path.absolute().parents if place.exists()), path)

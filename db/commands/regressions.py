@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
 
     from db.analysis.gate.alerts import OPEN, list_alerts, with_recovery
     from db.analysis.gate.gate import DETECTOR
-    from db.analysis.history.changes import refresh_changes, regressions
+    from db.analysis.history.changes import SearchCounts, refresh_changes, regressions
     from db.analysis.history.histories import LEAST_RUNS, results_not_judged, series_too_short, worse_trends
     from db.connection import UnwritableError
     from db.file_copy import copy_unlocked
@@ -83,11 +83,13 @@ def main(argv: Sequence[str]) -> int:
             try:
                 counts = refresh_changes(path, metrics, lock_timeout_s=arguments.lock_timeout)
             except UnwritableError as error:
+                counts = SearchCounts()
                 if is_lake(path):
-                    raise
-                note(f"{NAME}: the change points are not stored: {error}")
-                path = str(copy_unlocked(Path(path), stack.enter_context(temporary_folder(COPY_FOLDER))))
-                counts = refresh_changes(path, metrics, lock_timeout_s=arguments.lock_timeout)
+                    note(f"{NAME}: only the stored change points are shown: {error}")
+                else:
+                    note(f"{NAME}: the change points are not stored: {error}")
+                    path = str(copy_unlocked(Path(path), stack.enter_context(temporary_folder(COPY_FOLDER))))
+                    counts = refresh_changes(path, metrics, lock_timeout_s=arguments.lock_timeout)
             if counts.series:
                 note(f"{NAME}: {counts.text}")
         warehouse = stack.enter_context(Warehouse.open(path, read_only=True, lock_timeout_s=arguments.lock_timeout))

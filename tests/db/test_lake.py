@@ -318,8 +318,14 @@ c');": ERROR:  {}
 
 def test_a_failed_commit_is_told_without_its_rows_and_a_missing_right_is_not_tried_again():
     error = connections.storage_error(FAILED_COMMIT.format("permission denied for table ducklake_snapshot"), "bench")
-    assert not isinstance(error, connections.TransientError)
-    assert str(error).startswith("bench: the server refuses the change: permission denied for table ducklake_snapshot:")
+    assert isinstance(error, connections.UnwritableError)
+    assert str(error).startswith("bench: the server refuses: permission denied for table ducklake_snapshot: use a user")
+    error = connections.storage_error(FAILED_COMMIT.format("cannot execute INSERT in a read-only transaction"), "bench")
+    assert isinstance(error, connections.UnwritableError)
+    text = FAILED_COMMIT.format('permission denied for schema public\nLINE 1: CREATE TABLE "public"."x"("y"\n   ^')
+    assert str(connections.storage_error(text, "bench")).endswith(
+        "permission denied for schema public: use a user or server that may, or GRANT CREATE ON SCHEMA public"
+    )
     error = connections.storage_error(FAILED_COMMIT.format("deadlock detected"), "bench")
     assert isinstance(error, connections.TransientError)
     assert str(error).endswith("into DuckLake: Failed to execute a statement: ERROR: deadlock detected")

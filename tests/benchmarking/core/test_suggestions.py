@@ -408,6 +408,8 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
             "setup --db-path postgresql://localhost/x",
             "takes a DuckDB file or ducklake:...: got postgresql://localhost/x",
         ),
+        ("import --db-path postgres:dbname=b x.json", "got postgres:...; a lake in PostgreSQL is"),
+        ("setup --db-path DuckLake:postgres:dbname=b", "got DuckLake:postgres:...; a lake in PostgreSQL is"),
         ("dashboard 8080", "did you mean --port 8080?"),
         ("dashboard --allow-remote", "by its --host and a token"),
         ("compact --keep 30d", "until=VALUE"),
