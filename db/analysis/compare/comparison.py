@@ -417,9 +417,9 @@ def _pair(
     results = [measured for side in sides for measured in side]
     times: dict[str, datetime] = {}
     for series_id in {result.series_id for result in results}:
-        times |= {session.session_id: session.time for session in details.other_sessions.get(series_id, ())}
+        times |= {session.session_id: session.started_at for session in details.other_sessions.get(series_id, ())}
     for result in results:
-        times[result.session_id] = max(result.history_time, times.get(result.session_id, result.history_time))
+        times[result.session_id] = max(result.started_at, times.get(result.session_id, result.started_at))
     in_order = sorted(times, key=lambda session_id: (times[session_id], session_id))
     positions = {session_id: position for position, session_id in enumerate(in_order)}
     sessions: list[tuple[Session, ...]] = []

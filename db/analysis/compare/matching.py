@@ -80,7 +80,6 @@ class Measured:
     """Start of the run, UTC."""
     finished_at: datetime | None
     """None if the file of an import does not state it."""
-    history_time: datetime
     keys: Keys
     """Results with the same keys are comparable."""
     keys_hash: str

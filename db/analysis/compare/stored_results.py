@@ -9,11 +9,12 @@ of a cell (model, hardware, runtime and precision) are read first, and older one
 measure.
 
 A session's value is x(t) = level + e(t) + walk(t): e has the variance s^2, which includes that of the launches, and the
-random walk adds a step of variance w^2 from each session to the next, since machines drift. For m consecutive sessions,
-the m - 1 differences have a tridiagonal Toeplitz covariance matrix, whose eigenvectors are sines: with u the sine
-transform of the differences, u(j) is normal with the variance w^2 + 4 s^2 sin^2(pi j / 2 m). s^2 and w^2 / s^2 are
-maximum likelihood estimates, except that the ratio is the largest one whose log-likelihood is at most 1 below the
-maximum. This allows for a walk that a short history cannot exclude, which matters for sessions far apart.
+random walk adds a step of variance w^2 from each session to the next, since machines drift. So sessions are in the
+order in which they were measured, whatever the order of their commits. For m consecutive sessions, the m - 1
+differences have a tridiagonal Toeplitz covariance matrix, whose eigenvectors are sines: with u the sine transform of
+the differences, u(j) is normal with the variance w^2 + 4 s^2 sin^2(pi j / 2 m). s^2 and w^2 / s^2 are maximum
+likelihood estimates, except that the ratio is the largest one whose log-likelihood is at most 1 below the maximum. This
+allows for a walk that a short history cannot exclude, which matters for sessions far apart.
 
 The history is cut where its level changed (`history.detector`), since a change is not noise. Otherwise at most one
 difference in ten is clipped, to 4 robust standard deviations: a disturbed session, or the change under test. More
@@ -36,6 +37,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from itertools import pairwise
+from operator import attrgetter
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +83,7 @@ WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """The wide columns, the slowest to read, only for results that have values in them."""
 RUN_ROWS = f"""
 SELECT
-    run_id, session_id, hardware_id, started_at, finished_at, coalesce(git_commit_time, started_at) AS history_time,
+    run_id, session_id, hardware_id, started_at, finished_at,
     {", ".join((*SHOWN_COLUMNS, "runtime_mode", *FURTHER_SETTINGS))}, coalesce(is_simulated, FALSE) AS simulated,
     versions, tags['ab'] AS ab
 FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))
@@ -173,12 +175,12 @@ FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id
 WHERE coalesce(alias.canonical_series_id, s.series_id) IN (SELECT unnest($series))
 """
 SERIES_RUNS = f"""
-SELECT run_id, session_id, started_at, coalesce(git_commit_time, started_at) AS time, {", ".join(CELL)}
+SELECT run_id, session_id, started_at, {", ".join(CELL)}
 FROM benchmark_runs
 WHERE ({", ".join(CELL)}) IN (
         SELECT ({", ".join(CELL)}) FROM series WHERE series_id IN (SELECT unnest($members))
     )
-    AND time <= $until AND run_id NOT IN (SELECT unnest($compared))
+    AND started_at <= $until AND run_id NOT IN (SELECT unnest($compared))
 """
 SESSION_VALUES = f"""
 SELECT series_id AS own_id, run_id, result_id, {{value}} AS value
@@ -270,7 +272,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             disturbed = f"{row['validity']} ({', '.join(kinds) or 'no doubt stored'})"
         return Measured(
             **{name: row[name] for name in ("result_id", "run_id", "series_id", "value", "validity")},
-            **{name: run[name] for name in ("session_id", "ab", "started_at", "finished_at", "history_time")},
+            **{name: run[name] for name in ("session_id", "ab", "started_at", "finished_at")},
             **{name: run[name] for name in ("columns", "versions")},
             keys=own_keys,
             keys_hash=keys_hash,
@@ -397,12 +399,11 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
 class SessionValue:
     """What a session measured for a series."""
 
-    time: datetime
-    """Position of its newest run in the history."""
+    started_at: datetime
+    """Of its newest run."""
     session_id: str
     value: float
     """In the metric's unit; the geometric mean if it measured the point several times."""
-    started_at: datetime
     result_id: str
     """The newest of its results."""
 
@@ -422,7 +423,7 @@ def read_series_sessions(
     parameters = {
         "members": list(canonical),
         "compared": sorted({result.run_id for result in results}),
-        "until": max(result.history_time for result in results),
+        "until": max(result.started_at for result in results),
     }
     # The runs of each cell's newest sessions, and the rest. A session is as old as its newest run.
     cells: dict[tuple[str, ...], dict[str, list[RunRow]]] = {}
@@ -432,7 +433,7 @@ def read_series_sessions(
     newest, older = [], []
     for sessions in cells.values():
         in_order = sorted(
-            sessions.values(), key=lambda session_runs: max((run["time"], run["run_id"]) for run in session_runs)
+            sessions.values(), key=lambda session_runs: max((run["started_at"], run["run_id"]) for run in session_runs)
         )
         newest += [run for session_runs in in_order[-MAX_SESSIONS:] for run in session_runs]
         older += [run for session_runs in in_order[:-MAX_SESSIONS] for run in session_runs]
@@ -445,12 +446,12 @@ def read_series_sessions(
     found: dict[str, SeriesSessions] = {}
     for series_id, of_series in by_series.items():
         values = [
-            replace(max(own, key=lambda one: (one.time, one.result_id)), value=session_mean([one.value for one in own]))
+            replace(max(own, key=attrgetter("started_at", "result_id")), value=session_mean([one.value for one in own]))
             for own in of_series.values()
         ]
         # A session that is stored twice, with the same start and value, counts once.
         once = {(value.started_at, value.value): value for value in values}
-        found[series_id] = tuple(sorted(once.values(), key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
+        found[series_id] = tuple(sorted(once.values(), key=attrgetter("started_at", "session_id"))[-MAX_SESSIONS:])
     return found
 
 
@@ -471,7 +472,7 @@ def _add_values(
     for row in warehouse.query(sql, parameters).dicts():
         run = runs_by_id[row["run_id"]]
         sessions = by_series.setdefault(canonical[row["own_id"]], {})
-        result = SessionValue(run["time"], run["session_id"], row["value"], run["started_at"], row["result_id"])
+        result = SessionValue(run["started_at"], run["session_id"], row["value"], row["result_id"])
         sessions.setdefault(run["session_id"], []).append(result)
 
 

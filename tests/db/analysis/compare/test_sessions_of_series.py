@@ -63,6 +63,20 @@ def test_runs_of_one_session_are_one_value(warehouse, write_history, values_for)
     assert values_for(last_of(values)) == [[*QUIET[:10], pytest.approx(geometric_mean(QUIET[10:20])), *QUIET[20:]]]
 
 
+def test_an_old_commit_that_is_measured_again_comes_after_all_that_was_measured_since(
+    warehouse, write_history, values_for
+):
+    values = [*QUIET, 10.0]
+    write_history(warehouse, values, model_id="tiny-bert")
+    with warehouse.transaction() as connection:
+        connection.execute(
+            "UPDATE benchmark_runs SET git_commit_time = (SELECT min(git_commit_time) FROM benchmark_runs) "
+            "WHERE run_id IN (?, 'tiny-bert-eager-20')",
+            [last_of(values)],
+        )
+    assert values_for(last_of(values)) == [QUIET]
+
+
 def test_sessions_of_another_cell_do_not_count(warehouse, write_history, values_for):
     values = [*QUIET, 10.0]
     write_history(warehouse, values, model_id="tiny-bert")
