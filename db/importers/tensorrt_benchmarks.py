@@ -161,6 +161,7 @@ NO_LIMIT = (
     *(*PARALLEL, *GPU_COUNTS, "issue_rate"),
 )
 """Fields of the engine and its world that set no limit."""
+NOT_STREAMED: Mapping[str, Scalar] = {"streaming": False}
 DEFAULT_LIMITS = {"kv_cache_percentage": ("0.9",)}
 TRTLLM_DEFINITIONS = {
     "latency": "request_latency: from submitting a request to its last token; a request may wait in the engine",
@@ -197,6 +198,11 @@ OF_COMMAND = {
     "num_requests": ("request_info", "num_requests"),
 }
 """Flag of the command -> section and field of the report, for a printed one without that section."""
+OF_NO_EFFECT = (
+    *(*OF_COMMAND, "concurrency", "streaming", "dataset", "workspace", "warmup", "no_skip_tokenizer_init"),
+    *("tokenizer", "report_json", "output_json", "request_json"),
+)
+"""Flags of the command that are read on their own, or change no number. All others distinguish series."""
 PRINTED_GPU = re.compile(r"^\W{0,100}([^,:]{1,100}), memory ([\d.]+) GB,")
 """The GPU below "MACHINE DETAILS"."""
 LABELS: Mapping[str, tuple[str, str]] = {
@@ -459,13 +465,14 @@ def read_trtllm_bench(file: ForeignFile) -> Iterator[ForeignRun]:
         for index, listed in enumerate(file.json_lists):
             requests = list(json_objects(file, listed, "request"))
             result = _of_requests(requests)
+            is_streamed = any(one.metric == "time_to_first_token" for one in result.samples)
             yield ForeignRun(
                 key=str(index or ""),
                 model_id=unnamed(index),
                 task="text-generation",
                 results=[result],
                 runtime="tensorrt-llm",
-                runtime_mode=load_mode(result),
+                runtime_mode={**load_mode(result), **({} if is_streamed else NOT_STREAMED)},
                 device_type="cuda",
                 kept={"requests": [request.rest() for request in requests]},
             )
@@ -532,7 +539,10 @@ def _printed(file: ForeignFile) -> list[Fields]:
     found = [one for one in found if "request_throughput_req_s" in one[1].get("performance", {})]
     for (number, report), since in zip(found, [0, *(number for number, _ in found)], strict=False):
         commands = commands_of("trtllm-bench", "\n".join(lines[since : number - 1]))
-        given = resolved(agreed([flags_of(one, {"m": "model"}) for one in commands]))
+        several = [flags_of(one, {"m": "model"}) for one in commands]
+        given = resolved(agreed(several)) | (
+            {"streaming": "True"} if any("streaming" in one for one in several) else {}
+        )
         stated = set(report)
         for name, (section, field) in OF_COMMAND.items():
             if name in given and (section not in stated or name == "num_requests"):
@@ -555,10 +565,12 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
     mode |= {"speculation": decoding.text("mode")}
     for part in (engine, world):
         mode |= part.other_settings(NO_LIMIT, DEFAULT_LIMITS)
+    mode |= command.other_settings(OF_NO_EFFECT)
     mode |= {name: size for name in PARALLEL if (size := world.integer(name)) is not None and size > 1}
     requests, performance, streaming = (
         top.section(name) for name in ("request_info", "performance", "streaming_metrics")
     )
+    is_streamed = "streaming_metrics" in top or "streaming" in command
     dataset = top.section("dataset").unread_copy()
     total_ms = performance.number("total_latency_ms", low=0)
     stated: dict[str, float | None] = {
@@ -612,7 +624,7 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         device_count=world.count("world_size") or device_count(world) or gpus,
         device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
         runtime="tensorrt-llm",
-        runtime_mode={**load_mode(result), **mode},
+        runtime_mode={**load_mode(result), **mode, **({} if is_streamed else NOT_STREAMED)},
         precision_word=engine.text("dtype"),
         versions={"tensorrt_llm": engine.text("version")},
         kept=top.rest(),

@@ -88,6 +88,16 @@ def test_a_load_that_was_not_streamed_has_no_time_to_first_token(tmp_path):
     assert result.metrics["latency_median_ms"] == 1100.0
 
 
+def test_loads_that_were_not_streamed_are_told_apart(tmp_path):
+    streamed = [only_run(FOLDER / name).cell.runtime_mode for name in ("report.json", "requests.json")]
+    assert all("streaming" not in mode for mode in streamed)
+    whole = only_run(changed(tmp_path, lambda report: report.pop("streaming_metrics")))
+    assert whole.cell.runtime_mode == {**streamed[0], "streaming": False}
+    requests = json.loads((FOLDER / "requests.json").read_text())
+    (tmp_path / "requests.json").write_text(json.dumps([{**one, "first_token_timestamp": -1} for one in requests]))
+    assert only_run(tmp_path / "requests.json").cell.runtime_mode == {**streamed[1], "streaming": False}
+
+
 def test_times_of_requests_are_nanoseconds_and_a_failed_one_is_no_sample():
     (result,) = only_run(FOLDER / "requests.json").results
     samples = {one.metric: one.values for one in result.samples}
@@ -258,8 +268,25 @@ def test_a_printed_overview_has_the_settings_of_the_command_above_it(tmp_path):
     for run, label, batch in ((first, "b1 num_requests=10", 1), (second, "b1 c3072 num_requests=49152", 384)):
         assert (run.cell.workload.model_id, run.results[0].point.label) == ("org/model", label)
         mode = {"backend": "pytorch", "tp_size": 8, "ep_size": 4, "max_batch_size": batch, "loop": "closed"}
-        assert (run.cell.runtime_mode, run.hardware.device.count) == (mode, 8)
+        assert (run.cell.runtime_mode, run.hardware.device.count) == (mode | {"streaming": False}, 8)
         assert "concurrency_not_stated" not in [doubt.kind for doubt in run.results[0].doubts]
+
+
+@pytest.mark.parametrize(
+    ("flags", "mode"),
+    [
+        ("--beam_width 4 --enable_chunked_context", {"beam_width": "4", "enable_chunked_context": "True"}),
+        ("--extra_llm_api_options /home/me/spec.yaml", {"extra_llm_api_options": "spec.yaml"}),
+        ("--warmup 2 --workspace /w --report_json r.json --tp 1", {}),
+        ("--streaming", {"streaming": None}),
+    ],
+)
+def test_every_flag_of_the_command_that_may_change_numbers_is_a_setting(tmp_path, flags, mode):
+    command = "trtllm-bench -m org/m throughput --dataset d --backend pytorch {}\n"
+    plain, run = runs_of(tmp_path, "".join(command.format(one) + OVERVIEW.format(1, 80, 10) for one in ("", flags)))
+    expected = {**plain.cell.runtime_mode, **mode}
+    assert plain.cell.runtime_mode["streaming"] is False
+    assert run.cell.runtime_mode == {name: one for name, one in expected.items() if one is not None}
 
 
 def test_an_overview_without_title_below_its_command_is_read_and_states_its_gpus(tmp_path):
