@@ -448,7 +448,8 @@ def _not_stored(
         missing = Counter(run.origin.format for run in file.runs if run.origin and run.run_id not in known)
         rest = since_earlier(file, grown_from, format_name, given) if grown_from and file.source != STDIN else None
         if rest is not None:
-            file, what = rest, GROWN if {run.run_id for run in rest.runs} - known else None
+            (file, is_as_before), new = rest, {run.run_id for run in rest[0].runs} - known
+            what = None if not new else GROWN if is_as_before else BESIDE
         elif missing <= others and dataclasses.replace(given, tags={}) == GivenValues():
             file, what = dataclasses.replace(file, runs=[run for run in file.runs if run.run_id in known]), LABELLED
         if what is not None:

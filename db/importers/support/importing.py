@@ -139,9 +139,12 @@ def _at(run: Run, time: datetime) -> Run:
     return replace(run, started_at=iso(time), finished_at=finished_at, results=results)
 
 
-def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, given: GivenValues) -> FileRuns | None:
-    """The file without the results of an earlier content, with one of these digests, to which others were appended;
-    None if it does not begin with such a content. A model that it does not name keeps the name that it had there."""
+def since_earlier(
+    file: FileRuns, digests: Set[str], format_name: str | None, given: GivenValues
+) -> tuple[FileRuns, bool] | None:
+    """The file without the results of an earlier content, with one of these digests, to which others were appended, and
+    whether all of them are still what they were; None if it does not begin with such a content. A model that it does
+    not name keeps the name that it had there."""
     try:
         whole = read_file(Path(file.source or ""))
     except (UnreadableError, FormatError):  # it has changed since it was read
@@ -184,7 +187,10 @@ def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, gi
         if (old := before.get(place)) is None or (new := after.get(place)) is None:
             return result
         sizes = [(one.launches, one.iterations or 0) for one in (old, new)]
-        return new if (result.launches, result.iterations) == (*map(sum, zip(*sizes, strict=True)),) else result
+        if (result.launches, result.iterations) != (*map(sum, zip(*sizes, strict=True)),):
+            return result
+        known[content(run, old)] -= 1
+        return new
 
     runs: list[Run] = []
     for run in file.runs:
@@ -200,7 +206,8 @@ def since_earlier(file: FileRuns, digests: Set[str], format_name: str | None, gi
             runs.append(replace(run, run_id=content_id(run.run_id, earlier_id), results=own))
         elif results or not run.results:
             runs.append(run)
-    return replace(file, runs=[with_model_of(run, whole.sha256, first_digest) for run in runs])
+    named = [with_model_of(run, whole.sha256, first_digest) for run in runs]
+    return replace(file, runs=named), not any(known.values())
 
 
 State = Literal["imported", "present", "nothing", "unknown", "unread", "refused"]

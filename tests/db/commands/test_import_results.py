@@ -253,6 +253,17 @@ def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path,
     assert len(rows(database)) == len(lines)
 
 
+def test_a_result_that_reads_otherwise_since_its_file_has_grown_is_told(database, tmp_path, capsys):
+    """Such as one that was being printed."""
+    lines = (IMPORTS / "vllm_printed/serving.log").read_text().splitlines(keepends=True)
+    file = tmp_path / "serving.log"
+    for flags, end in (((), 26), ((), len(lines)), (("--replace",), len(lines))):
+        file.write_text("".join(lines[:end]))
+        assert run(database, *flags, file) == 0
+    assert "imported before, whose runs of then stay beside the new ones" in capsys.readouterr().err
+    assert len(rows(database)) == 2
+
+
 def test_calls_that_a_tool_appended_to_its_file_are_a_result_without_the_earlier_ones(database, tmp_path):
     file = tmp_path / "perf.csv"
     for times_ms in ((10, 10, 10), (20, 20, 20), (40, 40)):
