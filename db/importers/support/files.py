@@ -290,6 +290,10 @@ def floats(values: Numbers) -> array[float]:
 PACKAGE = "db.importers"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """First bytes of text written by Windows PowerShell."""
+MOST_DAMAGED = 0.05
+"""Maximum share of bytes of a text that are not UTF-8: a console's log in another encoding has one in each row."""
+CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
+"""A byte that no text has."""
 SHOWN_KEYS = 8
 HEAD_BYTES = 100_000
 MAX_SIZE_BYTES = 512 * 1024**2
@@ -364,10 +368,27 @@ class ForeignFile:
         return is_duckdb(self.content)
 
     @cached_property
+    def _readable(self) -> bytes:
+        """The content, of a text with U+FFFD in the place of the few bytes that are not UTF-8 (what a model wrote, half
+        of a character at the end), whose lines are named."""
+        content = self.content
+        if content.isascii() or len(content) > MAX_CHARACTERS or CONTROL.search(content):
+            return content
+        text = content.decode(errors="replace")
+        damaged = text.count("\ufffd") - content.count("\ufffd".encode())
+        if not 0 < damaged <= MOST_DAMAGED * len(content):
+            return content
+        lines = [at for at, line in enumerate(content.split(b"\n"), 1) if line.decode(errors="ignore").encode() != line]
+        more = f", as in {len(lines) - 1} more lines" if len(lines) > 1 else ""
+        shown = self.beginning(text.split("\n")[lines[0] - 1].strip())
+        self.leave_out(f"line {lines[0]}", f"read with \ufffd for what is not UTF-8{more}: {shown!r}")
+        return text.encode()
+
+    @cached_property
     def text(self) -> str | None:
         """The content as it was printed, decoded as UTF-8 without a byte order mark; None if it is not UTF-8."""
         try:
-            return self._as_printed(self.content.decode("utf-8-sig"))
+            return self._as_printed(self._readable.decode("utf-8-sig"))
         except UnicodeDecodeError:
             return None
 
@@ -402,7 +423,7 @@ class ForeignFile:
 
     def parsed(self, constant: Callable[[str], Any]) -> Any:
         """The content as JSON; `constant` gives the value for NaN and infinity. Raises FormatError."""
-        return self._parse(self.content, self._with_lists(constant))
+        return self._parse(self._readable, self._with_lists(constant))
 
     def _parse(self, content: bytes, constant: Callable[[str], Any]) -> Any:
         """JSON with the last value of a repeated name, which is noted; large JSON, which is costly, is not searched."""
@@ -455,7 +476,7 @@ class ForeignFile:
         if not self.head.lstrip().startswith(("{", "[")):
             return ()
         try:
-            check_json(self.content, str(self.path))
+            check_json(self._readable, str(self.path))
             lines = [line for line in (self.text or "").split("\n") if line.strip()]
             constant = self._with_lists(float)
             return tuple(self._parse(line.encode(), constant) for line in lines)
@@ -480,7 +501,7 @@ class ForeignFile:
         if self.json is not None or not self.head.lstrip().startswith(("{", "[")) or self.json_lines:
             return None
         try:
-            parse_json(self.content, str(self.path), constant=float, refuse_values=False)
+            parse_json(self._readable, str(self.path), constant=float, refuse_values=False)
         except FormatError as error:
             return str(error).removeprefix(f"{self.path}: ")
         return None
@@ -488,7 +509,7 @@ class ForeignFile:
     def lines(self) -> Iterator[str]:
         """The lines of a text without line ends, without copying the whole; empty if it is not UTF-8."""
         try:
-            for number, line in enumerate(BytesIO(self.content)):
+            for number, line in enumerate(BytesIO(self._readable)):
                 yield self._as_printed(line.decode("utf-8" if number else "utf-8-sig").rstrip("\r\n"))
         except UnicodeDecodeError:
             return

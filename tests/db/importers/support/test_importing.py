@@ -156,6 +156,31 @@ def test_an_unknown_format_says_what_was_found(tmp_path, content, description):
     assert f"unknown format: {description}" in done.reason
 
 
+@pytest.mark.parametrize(
+    ("source", "old", "new", "line"),
+    [
+        ("vllm_printed/serving.log", b"", b"caf\xe9\n", "line 1: read with \ufffd for what is not UTF-8: 'caf\ufffd'"),
+        ("vllm_printed/serving.log", b"", b"100%|\xe2\x96", "'100%|\ufffd'"),
+        ("llama_bench/33_columns.json", b"AMD Ryzen", b"AMD Ryz\xe9n", "for what is not UTF-8, as in 2 more lines: "),
+        ("llama_bench/table.md", "±".encode(), b"\xb1", "for what is not UTF-8, as in 2 more lines: "),
+        ("openvino_llm_bench/table.csv", b"", b"\xe9\n", "'\ufffd'"),
+    ],
+)
+def test_a_few_bytes_that_are_no_utf_8_take_no_result_with_them(tmp_path, source, old, new, line):
+    content = (FIXTURES / "imports" / source).read_bytes()
+    at_end = not new.endswith(b"\n")
+    path = tmp_path / source.rpartition("/")[2]
+    path.write_bytes(content.replace(old, new) if old else content + new if at_end else new + content)
+    done, whole = imported(path), imported(FIXTURES / "imports" / source)
+    assert (done.state, done.results) == ("imported", whole.results)
+    assert any(line in text for text in done.left_out)
+
+
+def test_many_bytes_that_are_no_utf_8_are_no_text(tmp_path):
+    (tmp_path / "a.dat").write_bytes((FIXTURES / "imports/llama_bench/table.md").read_bytes() + b"\xe9\xe8" * 100)
+    assert "not text in UTF-8 or UTF-16" in imported(tmp_path / "a.dat").reason
+
+
 def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     done = imported(tmp_path / "pipe")
