@@ -666,8 +666,9 @@ UNRESOLVED = re.compile(r"[$<]")
 """In a value: a variable of a script, or a placeholder."""
 FLAG = re.compile(
     r"(?:^|[\s`(])(?:--([a-z][\w-]+(?:\.\w+)*)|-([a-z]{1,3})(?![\w-]))"
-    r"(?:[= ]\s*(?!-{1,2}[a-z])(\"[^\"]*\"|'[^']*'|[^\s\\`]+))?"
+    r"(?:[= ]\s*(?!-{1,2}[a-z])(\"[^\"]*\"|'[^']*'|\d+(?: +\d+)+(?=\s|$)|[^\s\\`]+))?"
 )
+"""A flag of two dashes or one, and its value: also several whole numbers."""
 
 
 def commands_of(program: str, text: str) -> list[str]:

@@ -338,6 +338,7 @@ def test_a_flag_that_is_shortened_is_the_whole_one_and_a_flag_of_its_own_is_none
         ("--attention-config.backend FLASHINFER", {"attention_config.backend": "FLASHINFER"}),
         ("--kv-sharing-fast-prefill", {"kv_sharing_fast_prefill": "True"}),
         ("--a-flag-of-tomorrow 1", {"a_flag_of_tomorrow": "1"}),
+        ("--cudagraph-capture-sizes 1 2 4", {"cudagraph_capture_sizes": "1 2 4"}),
         ("-O0 -cc.mode=3", {"optimization_level": 0, "compilation_config.mode": "3"}),
         ("--reasoning-parser r --chat-template c --port 1 --api-key k --download-dir /d --served-model-name n", {}),
     ],
