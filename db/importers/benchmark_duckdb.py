@@ -18,13 +18,13 @@ from benchmarking.core import plugins
 from benchmarking.core.errors import StorageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import Json, Phase, Point, Result, Scalar, Status
+from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Scalar, Status
 from benchmarking.core.text import grouped
 from db.connection import Config, connect, quoted, translate_errors
 from db.importers.support.building import ForeignRun, Format, exported_axes
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_UNIT, foreign_result, measured, supported_tails
-from db.importers.support.reading import Fields, shortened
+from db.importers.support.measures import BATCH_NOT_STATED, MS_PER_UNIT, foreign_result, measured, supported_tails
+from db.importers.support.reading import Fields, shortened, understood
 from db.values import plain
 
 if TYPE_CHECKING:
@@ -90,6 +90,12 @@ SIZES = {
 }
 """Field of a point -> its columns; the first that has a value counts."""
 OF_POINT = {column for columns in SIZES.values() for column in columns}
+COUNTS = {
+    **SIZES,
+    "iterations": ("iterations", "num_iterations", "num_runs"),
+    "warmup_iterations": ("warmup_iterations", "num_warmup"),
+}
+"""What a result's row states, or else its run's, by the columns of both."""
 THREADS = ("num_threads", "threads")
 SETTING = re.compile(
     r"runtime_mode|(?:use|enable)_\w+|\w+_enabled|\w*(?:attention|attn|optimi[sz]ation|quantization|compile|sdpa|kv_cache)"
@@ -179,31 +185,32 @@ class ResultRow:
     warmup_iterations: int | None
     status: Status
     error: str | None
+    doubts: tuple[Doubt, ...]
     rows: tuple[Json, ...]
     """The other fields of the rows."""
     mode: Mapping[str, Scalar]
     """The settings in the rows."""
 
 
-def raw_by_result(tables: Tables) -> Raw:
-    """The raw values of each result. Raises FormatError for values without a result."""
+def raw_by_result(file: ForeignFile, tables: Tables) -> Raw:
+    """The raw values of each result. Those of none are left out."""
     # The columns that join raw values to their result: only its id if there is one.
     raw, results = tables["raw_benchmark_data"], tables["benchmark_results"]
     shared = [name for name in JOINS if all(name in row for row in (*raw, *results))]
     joins = ("result_id",) if "result_id" in shared else tuple(shared)
     if raw and not joins:
-        raw[0].refuse(
-            "result_id", f"is missing, and so are {', '.join(JOINS[1:])}: the result of the raw values is unknown"
-        )
+        unknown = f"is missing, and so are {', '.join(JOINS[1:])}: the result of the raw values is unknown"
+        file.leave_out("raw_benchmark_data.result_id", unknown)
+        raw = ()
     there = {_values_in(row, joins) for row in results}
-    found: dict[tuple[str, ...], list[RawValues]] = {}
-    for row in raw:
-        key, values = _values_in(row, joins), raw_values(row)
+
+    def read(row: Fields) -> tuple[tuple[str, ...], RawValues | None]:
+        key = _values_in(row, joins)
         if key not in there:
             row.refuse(joins[0], f"{', '.join(key)} is not in benchmark_results")
-        if values is not None:
-            found.setdefault(key, []).append(values)
-    return joins, found
+        return key, raw_values(row)
+
+    return joins, grouped((key, values) for key, values in understood(file, raw, read) if values is not None)
 
 
 def _values_in(row: Fields, columns: Sequence[str]) -> tuple[str, ...]:
@@ -211,20 +218,22 @@ def _values_in(row: Fields, columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(row.any(name)) for name in columns)
 
 
-def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
-    """One row of results with its raw values."""
+def result_row(row: Fields, run_id: str, raw: Raw, of_run: Mapping[str, int | None]) -> ResultRow:
+    """One row of results with its raw values, and what its run states of `COUNTS`."""
     joins, values_by_key = raw
     found = values_by_key.get(_values_in(row, joins), ())
-    sizes = {size: count_in(row, *columns) for size, columns in SIZES.items()}
+    counts = {
+        name: count_in(row, *columns) if first(row, columns) else of_run.get(name) for name, columns in COUNTS.items()
+    }
     point = Point(
-        batch_size=sizes["batch_size"] or 1,
-        sequence_length=sizes["sequence_length"],
-        new_tokens=sizes["new_tokens"],
-        concurrency=sizes["concurrency"] or 1,
+        batch_size=counts["batch_size"] or 1,
+        sequence_length=counts["sequence_length"],
+        new_tokens=counts["new_tokens"],
+        concurrency=counts["concurrency"] or 1,
         axes=exported_axes(_object_in(row, "axes")),
     )
     warmups = sum(len(values.values) for values in found if values.phase == "warmup") or None
-    stated_warmups = count_in(row, "warmup_iterations", "num_warmup")
+    stated_warmups = counts["warmup_iterations"]
     stated, error = text_in(row, "status"), text_in(row, "error", "error_message")
     metrics = metrics_of(row)
     status = STATUSES.get((stated or "ok").lower(), "ok" if metrics else "failed")
@@ -234,10 +243,11 @@ def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
         point=point,
         metrics=metrics,
         raw=tuple(found),
-        iterations=count_in(row, "iterations", "num_iterations", "num_runs"),
+        iterations=counts["iterations"],
         warmup_iterations=warmups if stated_warmups is None else stated_warmups,
         status=status,
         error=error or (f"status {stated!r}, and no reason" if status != "ok" else None),
+        doubts=(BATCH_NOT_STATED,) if counts["batch_size"] is None else (),
         rows=({**row.rest(), **ids, **({} if stated is None else {"status": stated})},),
         mode=mode,
     )
@@ -280,6 +290,7 @@ def result_of(held: ResultRow) -> Result:
         samples=samples,
         iterations=held.iterations,
         warmup_iterations=held.warmup_iterations,
+        doubts=held.doubts,
         status=held.status,
         error=held.error,
         kept={"rows": list(held.rows), **({"raw_benchmark_data": raw_rest} if any(raw_rest) else {})},
@@ -419,85 +430,98 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if not file.is_duckdb:
         file.refuse("not a DuckDB file")
     tables = read_tables(file)
-    hardware = _by(tables["hardware_info"], "hardware_id", "id")
-    results = _by(tables["benchmark_results"], "run_id")
-    runs = _by(tables["benchmark_runs"], "run_id", "id")
-    for run_id in results.keys() - runs.keys():
-        results[run_id][0].refuse("run_id", f"{run_id} is not in benchmark_runs")
-    raw = raw_by_result(tables)
-    for run_id, rows in runs.items():
+    hardware = _by(file, tables["hardware_info"], "hardware_id", "id")
+    results = _by(file, tables["benchmark_results"], "run_id")
+    runs = _by(file, tables["benchmark_runs"], "run_id", "id")
+    for row in (row for run_id, rows in results.items() if run_id not in runs for row in rows):
+        file.leave_out(row.place("run_id"), f"{row.any('run_id')} is not in benchmark_runs")
+    raw = raw_by_result(file, tables)
+
+    def read_run(named: tuple[str, list[Fields]]) -> list[ForeignRun]:
+        run_id, rows = named
         if len(rows) > 1:
-            rows[1].refuse("run_id", f"{run_id} occurs twice")
-        held = [result_row(entry, run_id, raw) for entry in results.get(run_id, [])]
-        # The row of the machine: the one that the run names, or the only one.
-        machine_id = id_in(rows[0], "hardware_id")
-        only = next(iter(hardware.values())) if machine_id is None and len(hardware) == 1 else ()
-        named = hardware.get(machine_id, ()) if machine_id is not None else only
-        machine = named[0] if named else Fields(rows[0].file, {}, "hardware_info")
-        row = rows[0]
-        started, finished = first(row, STARTED), first(row, FINISHED)
-        begin, end = (row.time(name) if name else None for name in (started, finished))
-        family, stated = text_in(row, *FAMILY), text_in(row, "status")
-        known = family in plugins.family_names()
-        machines, cpu = text_in(machine, "device_type"), text_in(machine, "cpu_model", "cpu_name", "cpu", "processor")
-        kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
-        device_name, memory_bytes = (
-            text_in(machine, "device_name", "gpu_name", "accelerator"),
-            machine.integer("memory_bytes"),
+            rows[1].refuse("run_id", f"{run_id} occurs twice, so it is unknown of which its results are")
+        entries = results.get(run_id, [])
+        lacking = {name: of for name, of in COUNTS.items() if any(first(one, of) is None for one in entries)}
+        counts = {name: count_in(rows[0], *columns) for name, columns in lacking.items()}
+        held = list(understood(file, entries, lambda entry: result_row(entry, run_id, raw, counts)))
+        return list(_runs(run_id, rows[0], held, hardware))
+
+    for found in understood(file, runs.items(), read_run):
+        yield from found
+
+
+def _runs(
+    run_id: str, row: Fields, held: Sequence[ResultRow], hardware: Mapping[str, Sequence[Fields]]
+) -> Iterator[ForeignRun]:
+    """The runs of a row of runs and its results: one for each setting of these."""
+    # The row of the machine: the one that the run names, or the only one.
+    machine_id = id_in(row, "hardware_id")
+    only = next(iter(hardware.values())) if machine_id is None and len(hardware) == 1 else ()
+    named = hardware.get(machine_id, ()) if machine_id is not None else only
+    machine = named[0] if named else Fields(row.file, {}, "hardware_info")
+    started, finished = first(row, STARTED), first(row, FINISHED)
+    begin, end = (row.time(name) if name else None for name in (started, finished))
+    family, stated = text_in(row, *FAMILY), text_in(row, "status")
+    known = family in plugins.family_names()
+    machines, cpu = text_in(machine, "device_type"), text_in(machine, "cpu_model", "cpu_name", "cpu", "processor")
+    kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
+    device_name, memory_bytes = (
+        text_in(machine, "device_name", "gpu_name", "accelerator"),
+        machine.integer("memory_bytes"),
+    )
+    is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row describes the machine's other device
+    found: dict[str, Any] = {
+        "model_id": text_in(row, *MODEL) or "unknown",
+        "family": family if known else None,
+        "task": text_in(row, "task") or "benchmark",
+        "runtime": text_in(row, "runtime", "framework", "backend") or "unknown",
+        "precision_word": text_in(row, "precision", "dtype", "torch_dtype"),
+        "host": text_in(row, "host", "hostname") or text_in(machine, "host", "hostname"),
+        "tool_version": text_in(row, "tool_version"),
+        "parameter_count": row.integer("parameter_count"),
+        "git_commit": text_in(row, "git_commit", "commit"),
+        "git_branch": text_in(row, "git_branch", "branch"),
+        "error": text_in(row, "error", "error_message"),
+        "device_type": kind,
+        "device_name": text_in(row, "device_name") or (cpu if is_host else device_name),
+        "device_memory_bytes": None if is_host else memory_bytes,
+        "device_count": count_in(row, "device_count") or count_in(machine, "device_count") or 1,
+        "model_revision": text_in(row, "model_revision", "revision"),
+        "cpu_model": cpu,
+        "cpu_cores": count_in(machine, "cpu_cores", "num_cores", "physical_cores"),
+        "cpu_threads": count_in(machine, "cpu_threads", "logical_cores"),
+        "memory_bytes": machine.integer("system_memory_bytes"),
+    }
+    of_run = settings_in(row)
+    own: dict[str, Json] = {"run_id": run_id, "status": stated, "architecture_type": None if known else family}
+    kept = {**row.rest(), **{name: value for name, value in own.items() if value is not None}}
+    # Results of other settings are other runs.
+    modes = grouped((json.dumps({**of_run, **one.mode}, sort_keys=True), one) for one in held)
+    for text, alike in (modes or {json.dumps(of_run): []}).items():
+        mode = json.loads(text)
+        run_results = list(understood(row.file, merged(alike), result_of))
+        yield ForeignRun(
+            key=f"{run_id} {text}" if mode else run_id,
+            results=run_results,
+            started_at=begin,
+            stated_times=(row.text(started),) if started else (),
+            finished_at=end if begin and end and end >= begin else None,
+            status=None if run_results else STATUSES.get((stated or "").lower(), "failed"),
+            num_threads=mode.pop("num_threads", None),
+            runtime_mode=mode,
+            kept={"benchmark_runs": kept, "hardware_info": machine.rest()},
+            **found,
         )
-        is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row describes the machine's other device
-        found: dict[str, Any] = {
-            "model_id": text_in(row, *MODEL) or "unknown",
-            "family": family if known else None,
-            "task": text_in(row, "task") or "benchmark",
-            "runtime": text_in(row, "runtime", "framework", "backend") or "unknown",
-            "precision_word": text_in(row, "precision", "dtype", "torch_dtype"),
-            "host": text_in(row, "host", "hostname") or text_in(machine, "host", "hostname"),
-            "tool_version": text_in(row, "tool_version"),
-            "parameter_count": row.integer("parameter_count"),
-            "git_commit": text_in(row, "git_commit", "commit"),
-            "git_branch": text_in(row, "git_branch", "branch"),
-            "error": text_in(row, "error", "error_message"),
-            "device_type": kind,
-            "device_name": text_in(row, "device_name") or (cpu if is_host else device_name),
-            "device_memory_bytes": None if is_host else memory_bytes,
-            "device_count": count_in(row, "device_count") or count_in(machine, "device_count") or 1,
-            "model_revision": text_in(row, "model_revision", "revision"),
-            "cpu_model": cpu,
-            "cpu_cores": count_in(machine, "cpu_cores", "num_cores", "physical_cores"),
-            "cpu_threads": count_in(machine, "cpu_threads", "logical_cores"),
-            "memory_bytes": machine.integer("system_memory_bytes"),
-        }
-        of_run = settings_in(row)
-        own: dict[str, Json] = {"run_id": run_id, "status": stated, "architecture_type": None if known else family}
-        kept = {**row.rest(), **{name: value for name, value in own.items() if value is not None}}
-        # Results of other settings are other runs.
-        modes = grouped((json.dumps({**of_run, **one.mode}, sort_keys=True), one) for one in held)
-        for text, alike in (modes or {json.dumps(of_run): []}).items():
-            mode = json.loads(text)
-            run_results = [result_of(one) for one in merged(alike)]
-            yield ForeignRun(
-                key=f"{run_id} {text}" if mode else run_id,
-                results=run_results,
-                started_at=begin,
-                stated_times=(row.text(started),) if started else (),
-                finished_at=end if begin and end and end >= begin else None,
-                status=None if run_results else STATUSES.get((stated or "").lower(), "failed"),
-                num_threads=mode.pop("num_threads", None),
-                runtime_mode=mode,
-                kept={"benchmark_runs": kept, "hardware_info": machine.rest()},
-                **found,
-            )
 
 
-def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
-    found: dict[str, list[Fields]] = {}
-    for row in rows:
-        key = id_in(row, *names)
-        if key is None:
-            row.refuse(names[0], "is missing")
-        found.setdefault(key, []).append(row)
-    return found
+def _by(file: ForeignFile, rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
+    """The rows by their id; those without one are left out."""
+
+    def named(row: Fields) -> tuple[str, Fields]:
+        return id_in(row, *names) or row.refuse(names[0], "is missing"), row
+
+    return grouped(understood(file, rows, named))
 
 
 PLUGIN = Format(

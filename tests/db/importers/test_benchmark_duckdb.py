@@ -242,3 +242,46 @@ def test_a_database_that_cannot_be_opened_is_refused_for_that(tmp_path):
         connection.execute(f"ATTACH '{path}' AS closed (ENCRYPTION_KEY 'k'); CREATE TABLE closed.t (i INTEGER)")
     with pytest.raises(FormatError, match="encrypted database"):
         importers_for(read_file(path))
+
+
+SIZED_RUNS = """
+CREATE TABLE benchmark_runs (run_id INTEGER, model_name VARCHAR, batch_size INTEGER, seq_len INTEGER,
+    num_iterations INTEGER, created_at TIMESTAMP);
+INSERT INTO benchmark_runs VALUES (1, 'bert', 1, 128, 30, '2025-01-01'), (2, 'bert', 8, 128, 30, '2025-01-02');
+CREATE TABLE benchmark_results (result_id INTEGER, run_id INTEGER, batch_size INTEGER, latency_mean_ms DOUBLE);
+INSERT INTO benchmark_results VALUES (1, 1, NULL, 5), (2, 2, NULL, 20), (3, 2, 4, 11);
+"""
+
+
+def test_a_size_that_a_run_states_is_that_of_its_results_that_state_none(runs_of):
+    results = [result for run in runs_of(SIZED_RUNS) for result in run.results]
+    points = [(one.point.batch_size, one.point.sequence_length, one.iterations) for one in results]
+    assert sorted(points) == [(1, 128, 30), (4, 128, 30), (8, 128, 30)]
+    assert not any(doubt.kind == "batch_size_not_stated" for one in results for doubt in one.doubts)
+    unstated = runs_of(SIZED_RUNS + "ALTER TABLE benchmark_runs DROP batch_size")
+    kinds = [[doubt.kind for doubt in one.doubts] for run in unstated for one in run.results]
+    assert sum("batch_size_not_stated" in of_one for of_one in kinds) == 2
+
+
+@pytest.mark.parametrize(
+    ("sql", "message", "left"),
+    [
+        ("UPDATE raw_benchmark_data SET latency_ms = 'NaN' WHERE id = 'x3'", "row 4.latency_ms", 3),
+        ("UPDATE raw_benchmark_data SET result_id = 'z' WHERE id = 'x3'", "row 4.result_id: z is not in", 3),
+        (
+            "ALTER TABLE raw_benchmark_data ADD phase VARCHAR; "
+            "UPDATE raw_benchmark_data SET phase = 'load', is_warmup = false WHERE id = 'x3'",
+            "row 4.phase: expected",
+            3,
+        ),
+        ("INSERT INTO benchmark_results VALUES ('c', 'r9', 1, 1, 1, 1, 1, 1, 1, 1)", "row 3.run_id: r9 is not in", 4),
+        ("INSERT INTO benchmark_results VALUES ('c', NULL, 1, 1, 1, 1, 1, 1, 1, 1)", "row 3.run_id: is missing", 4),
+        ("INSERT INTO benchmark_runs (run_id) VALUES ('r2')", "row 3.run_id: r2 occurs twice", 4),
+    ],
+)
+def test_a_bad_row_takes_no_other_with_it(runs_of, sql, message, left):
+    with left_out(message):
+        runs = runs_of(WIDE + sql)
+    first, second = runs[0].results
+    (samples,) = (one for one in first.samples if one.phase == "measure")
+    assert (len(samples.values), second.metrics["latency_mean_ms"]) == (left, 10.0)
