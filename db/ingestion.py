@@ -25,7 +25,7 @@ from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import ProfileFile, RunFile, large_samples, read_file
 from benchmarking.core.untrusted.redaction import readable, redacted
-from db import rows, run_records
+from db import run_records
 from db.conflicts import conflicts, conflicts_text
 from db.connection import Connection, literal
 from db.rows import Row, arrow_table, run_rows
@@ -242,7 +242,7 @@ def ingest_files(connection: DuckDB, files: Sequence[FileRuns], *, releases_samp
     if releases_samples:
         for values in large_samples(run for run, _ in new.values()):
             values.release()
-    _update_latest(connection, new.values())
+    _update_latest(connection, [rows for _, rows in new.values()])
     for run, _ in new.values():
         if run.cell.workload.task == CALIBRATION:
             connection.execute(UPDATE_CALIBRATION, [run.hardware.hardware_id])
@@ -269,18 +269,16 @@ def check_same_content(connection: DuckDB, run_id: str, rows: Mapping[str, Seque
         raise FormatError(f"run {run_id} is already stored with different content: {conflicts_text(differences)}")
 
 
-def _update_latest(connection: DuckDB, stored: Iterable[tuple[Run, Mapping[str, Sequence[Row]]]]) -> None:
-    """Update the rows of the runs' series in series_heads."""
-    series_of_runs = [
-        (run, rows["benchmark_runs"][0], [row["series_id"] for row in rows["series"]]) for run, rows in stored
-    ]
-    names = {"ids": sorted({series_id for *_, ids in series_of_runs for series_id in ids})}
+def _update_latest(connection: DuckDB, stored: Sequence[Mapping[str, Sequence[Row]]]) -> None:
+    """Update the rows of the runs' series in series_heads; `stored` are the rows of each run."""
+    names = {"ids": sorted({row["series_id"] for rows in stored for row in rows["series"]})}
     condition = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
-    known = connection.sql(f"SELECT * {condition}", params=names).to_arrow_table().to_pylist()
+    known = connection.execute(f"SELECT * {condition}", names).to_arrow_table().to_pylist()
     heads: dict[str, Row] = {row["series_id"]: row for row in known}
-    for run, row, ids in series_of_runs:
-        known_heads = [heads[series_id] for series_id in ids if series_id in heads]
-        heads |= {head["series_id"]: head for head in latest_rows(run, row, known_heads)}
+    for rows in stored:
+        (run,), results = rows["benchmark_runs"], rows["benchmark_results"]
+        known_heads = [heads[row["series_id"]] for row in rows["series"] if row["series_id"] in heads]
+        heads |= {head["series_id"]: head for head in latest_rows(run, results, known_heads)}
     connection.execute(f"DELETE {condition}", names)
     _insert(connection, "series_heads", list(heads.values()))
 
@@ -398,7 +396,7 @@ def replace_runs(
     result or, if none has it, about the first run of the same file."""
     runs = {"runs": list(run_ids)}
     notes = connection.execute(NOTES, runs).fetchall() if run_ids else []
-    alerts = connection.sql(NAMING_RESULTS, params=runs).to_arrow_table().to_pylist() if run_ids else []
+    alerts = connection.execute(NAMING_RESULTS, runs).to_arrow_table().to_pylist() if run_ids else []
     before = connection.execute(CONTENTS, runs).fetchall() if notes or alerts else []
     remove_runs(connection, run_ids)
     stored = ingest_files(connection, new, releases_samples=releases_samples)
@@ -491,23 +489,24 @@ def compute_latest(connection: Connection) -> None:
     connection.execute(f"INSERT INTO series_heads BY NAME {LATEST_RESULTS}")
 
 
-def latest_rows(run: Run, row: Row, known: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """The rows of series_heads for the run's series after storing it; `row` is the run's row, `known` the rows so far.
+def latest_rows(run: Row, results: Sequence[Row], known: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The rows of series_heads for the series of a run after storing it and its results, of which these are the rows;
+    `known` are the rows so far.
 
     A valid result is preferred to a noisy or throttled one, then a newer to an older one. An invalid result is never
     accepted.
     """
-    if run.cell.workload.task == CALIBRATION:
+    if run["task"] == CALIBRATION:
         return []
     latest: dict[str, Row] = {entry_row["series_id"]: dict(entry_row) for entry_row in known}
-    for result in run.results:
-        series_id = rows.series_id(rows.series_keys(run, result.point))
-        entry = latest.setdefault(series_id, {"series_id": series_id, "model_id": row["model_id"]})
-        key = (row["started_at"], result.result_id)
+    for result in results:
+        series_id = result["series_id"]
+        entry = latest.setdefault(series_id, {"series_id": series_id, "model_id": run["model_id"]})
+        key = (run["started_at"], result["result_id"])
         if "latest_result_id" not in entry or key > (entry["latest_started_at"], entry["latest_result_id"]):
             entry["latest_started_at"], entry["latest_result_id"] = key
-        if result.status == "ok" and result.validity != "invalid":
-            accepted = (result.validity == "valid", row["started_at"], result.result_id)
+        if result["status"] == "ok" and result["validity"] != "invalid":
+            accepted = (result["validity"] == "valid", *key)
             names = ("accepted_is_valid", "accepted_started_at", "accepted_result_id")
             if entry.get("accepted_result_id") is None or accepted > tuple(entry[name] for name in names):
                 entry.update(zip(names, accepted, strict=True))

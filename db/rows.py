@@ -122,12 +122,15 @@ def run_rows(
     for NaN, infinity and times that are not ISO 8601.
     """
     runs = _run_row(run) | {"source": source, "source_sha256": source_sha256, "ingested_at": ingested_at}
-    series = {row["series_id"]: row for row in (series_row(run, result.point) for result in run.results)}
+    series = [series_row(run, result.point) for result in run.results]
     return {
         "hardware_info": [hardware_row(run)],
         "benchmark_runs": [runs],
-        "series": list(series.values()),
-        "benchmark_results": [_result_row(run, result, metric_columns) for result in run.results],
+        "series": list({row["series_id"]: row for row in series}.values()),
+        "benchmark_results": [
+            {**_result_row(result, metric_columns), "run_id": run.run_id, "series_id": of_point["series_id"]}
+            for result, of_point in zip(run.results, series, strict=True)
+        ],
         # Neighbouring samples of similar magnitude compress better; this is an order, so a missing median may be 0.
         "raw_benchmark_data": sorted(
             (_raw_row(result, samples, ingested_at) for result in run.results for samples in result.samples),
@@ -253,7 +256,8 @@ def series_row(run: Run, point: Point) -> Row:
     }
 
 
-def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Row:
+def _result_row(result: Result, metric_columns: Collection[str]) -> Row:
+    """The row of benchmark_results, without its run and series."""
     point, metrics = result.point, {name: _checked(value, result, name) for name, value in result.metrics.items()}
     if "doubts" in result.extra:
         raise FormatError(f'result {result.result_id}: extra has the reserved key "doubts"')
@@ -264,8 +268,6 @@ def _result_row(run: Run, result: Result, metric_columns: Collection[str]) -> Ro
             raise FormatError(f"point {point.label}: {name} is {value}, expected a whole number up to {INT32_MOST}")
     return {
         **record_columns(result, RESULT_COLUMNS),
-        "run_id": run.run_id,
-        "series_id": series_id(series_keys(run, point)),
         **{name: getattr(point, name) for name in POINT_FIELDS},
         "axes": json_text(point.axes),
         **axes,

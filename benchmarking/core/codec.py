@@ -22,6 +22,8 @@ Record = TypeVar("Record")
 SURROGATE = re.compile("[\ud800-\udfff]")
 PLAIN = (str, int, bool, type(None))
 """Types that need no conversion."""
+OBJECT = (dict, Mapping)
+"""Of these, dict is found ten times as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,10 @@ def to_json(record: Any) -> Any:
         if not math.isfinite(record):
             raise FormatError(f"a record must not contain {record}: store None and a reason instead")
         return record
+    if isinstance(record, OBJECT):
+        return {str(key): value if type(value) in PLAIN else to_json(value) for key, value in record.items()}
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
-    if isinstance(record, Mapping):
-        return {str(key): to_json(value) for key, value in record.items()}
     if isinstance(record, list | tuple):
         if record and set(map(type, record)) == {float} and all(map(math.isfinite, record)):  # millions of samples
             return list(record)

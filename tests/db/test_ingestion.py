@@ -5,8 +5,8 @@ import pytest
 
 from benchmarking.core import run_file
 from benchmarking.core.errors import FormatError, StorageError
-from benchmarking.core.records import to_json
-from db import ingestion
+from benchmarking.core.records import canonical_hash, to_json
+from db import ingestion, rows
 
 
 def test_a_run_file_is_read_with_its_digest(spool_run):
@@ -88,3 +88,11 @@ def test_where_a_run_came_from_is_stored(warehouse, spool_run, monkeypatch):
     assert warehouse.ingest_file(ingestion.Path(path.name))
     (row,) = warehouse.query("SELECT source, source_sha256 FROM benchmark_runs").dicts()
     assert row == {"source": os.path.realpath(path), "source_sha256": run_file.read_run(path).sha256}
+
+
+def test_the_id_of_a_series_is_computed_once_for_a_result(spool_run, warehouse, monkeypatch):
+    hashed = []
+    monkeypatch.setattr(rows, "canonical_hash", lambda keys: hashed.append(keys) or canonical_hash(keys))
+    _, run = spool_run()
+    assert warehouse.ingest(run)
+    assert len(hashed) == len(run.results) > 0

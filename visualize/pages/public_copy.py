@@ -24,7 +24,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import Json, LaunchLoad, Result, Run
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, NO_HOSTS, OBJECT, redacted, without_folders
+from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, NO_HOSTS, redacted, without_folders
 from db.analysis.history.changes import update_changes
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics, unstored
 from db.run_records import GROUP_SIZE, TABLES, selected_profiles, stored_runs
@@ -224,7 +224,7 @@ class Names:
         """The run ready for publication. Most of its results and loads have no names, and stay the records they are,
         since making records of JSON takes longest."""
         before = to_json(run)
-        after = self.without(redacted(before, anonymous=True))
+        after = self.without(before)
         if run.provenance.host.lower() in NO_HOSTS:
             after["provenance"]["host"] = run.provenance.host
         results = _kept(Result, run.results, before["results"], after.pop("results"))
@@ -232,27 +232,17 @@ class Names:
         return replace(from_json(Run, after), results=results, loads=loads)
 
     def without(self, value: Any) -> Any:
-        """JSON values without host names and folders."""
-        if isinstance(value, str):
-            return self.models.get(value) or self.text(value)
-        if value is None or type(value) in (int, float, bool):
-            return value
-        if isinstance(value, OBJECT):
-            return {self.text(name): self.without(each) for name, each in value.items()}
-        if isinstance(value, list | tuple):
-            is_numbers = bool(value) and type(value[0]) is float  # raw samples: skipped for speed
-            return value if is_numbers else [self.without(each) for each in value]
-        return value
+        """JSON values without host names, user names and folders."""
+        return redacted(value, anonymous=True, then=lambda text: self.models.get(text) or self.text(text))
 
     def column(self, column: str, value: Any) -> Any:
         """A column value without host names, user names and folders. Row ids stay, since they are hashes or random."""
         if column in JSON_COLUMNS and isinstance(value, str):
-            return dumps(self.without(redacted(json.loads(value), anonymous=True)))
+            return dumps(self.without(json.loads(value)))
         if column == "command":  # a path with a space in it is one argument
-            given = redacted({column: shlex.split(value)}, anonymous=True)
-            return shlex.join(self.without(given[column]))
+            return shlex.join(self.without({column: shlex.split(value)})[column])
         is_id = column.endswith("_id") and column != "model_id"
-        return value if is_id or not isinstance(value, str | dict) else self.without(redacted(value, anonymous=True))
+        return value if is_id or not isinstance(value, str | dict) else self.without(value)
 
     @lru_cache(maxsize=100_000)  # noqa: B019 - one for each published site
     def text(self, text: str) -> str:
