@@ -59,6 +59,7 @@ from db.importers.support.reading import (
     has_columns,
     has_keys,
     json_objects,
+    of_any_machine,
     resolved,
     understood,
     words_of,
@@ -325,7 +326,7 @@ def _setup(row: Fields) -> dict[str, Any]:
     settings = exported.items() if isinstance(exported, dict) else ()
     mode: dict[str, Scalar] = {name: value for name, value in settings if isinstance(value, bool | int | float | str)}
     for name in DEFAULTS if isinstance(exported, dict) else dict.fromkeys((*DEFAULTS, *_unknown_settings(row))):
-        value = row.any(name)
+        value = of_any_machine(row.any(name))
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if isinstance(value, str | int | float) and text not in (*DEFAULTS.get(name, UNSET), ""):
             mode[name] = text

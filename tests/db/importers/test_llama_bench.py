@@ -299,11 +299,15 @@ def test_a_way_of_loading_other_than_the_default_is_another_series(tmp_path):
 def test_a_column_that_is_not_known_tells_runs_apart_and_a_fraction_is_a_result(tmp_path):
     """Those of ik_llama.cpp, or of a later version."""
     row = json.loads((FOLDER / "33_columns.json").read_text())[0]
-    columns = [{"mla_attn": 0, "ser": ""}, {"mla_attn": 3, "speedup": 1.25}, {"use_thp": True, "hostname": "a"}]
+    columns = [
+        {"mla_attn": 0, "ser": ""},
+        {"mla_attn": 3, "speedup": 1.25},
+        {"use_thp": True, "spec_model": "/home/a/d.gguf"},
+    ]
     (tmp_path / "a.json").write_text(json.dumps([row | one for one in columns]))
     standard = only_run("33_columns.json").cell.runtime_mode
     modes = [run.cell.runtime_mode for run in LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))]
-    assert modes == [standard, standard | {"mla_attn": "3"}, standard | {"use_thp": "1"}]
+    assert modes == [standard, standard | {"mla_attn": "3"}, standard | {"use_thp": "1", "spec_model": "d.gguf"}]
 
 
 def test_a_table_names_settings_as_the_json_of_the_same_run(tmp_path):
