@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar, Status
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format
-from db.importers.support.files import ForeignFile
+from db.importers.support.files import ForeignFile, beside, called_like
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
     MAX_YAML_BYTES,
@@ -23,6 +23,7 @@ from db.importers.support.reading import (
     MetricTable,
     csv_header,
     csv_rows,
+    parsed_number,
     shortened,
     understood,
     yaml_object,
@@ -35,6 +36,10 @@ NOT_YAML = re.compile(r"^(?:```|[A-Za-z]\w* \w+ )", re.MULTILINE)
 BUILD = {"build_status", "evaluations", "performance", "benchmark_status", "turnkey_version", "onnxflow_version"}
 NAMED = {"build_name", "config", "hash", "parameters", "model_name", "uid", "labels"}
 """A build's file has at least one field of each set."""
+STATS = "*_stats.yaml"
+"""What the file of a build with its numbers is called; state.yaml beside it has none."""
+DATED = re.compile(r"\d{4}-\d\d-\d\d\.csv")
+"""What a report is called."""
 MODELS = {"model_name", "checkpoint"}
 REPORT = {
     *("mean_latency", "build_status", "x86_latency", "nvidia_latency", "gpu_latency", "gpu_e2e_latency"),
@@ -106,8 +111,48 @@ def _is_header(cells: list[str]) -> bool:
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
-    evaluations: Iterable[Fields] = _of_report(file) if csv_header(file, _is_header) else _of_build(file)
-    return understood(file, enumerate(evaluations), lambda one: _run(one[1], str(one[0])))
+    if csv_header(file, _is_header):
+        evaluations = [*enumerate(_of_report(file))]
+        before = _rows_of_earlier_report(file)
+        if own := [one for one in evaluations if _row(one[1]) not in before and not _is_of_build(one[1])]:
+            evaluations = own
+        elif evaluations and not file.left_out:
+            file.without_results("its rows are in an earlier report or the files of the builds beside it")
+    else:
+        evaluations = [*enumerate(_of_build(file))]
+        if not any(name in one for _, one in evaluations for name in MEASURED):
+            build = yaml_object(file).get("build_name")
+            for stats in called_like(file, STATS):
+                file.give_way_to(stats, lambda one: recognises(one) and yaml_object(one).get("build_name") == build)
+    return understood(file, evaluations, lambda one: _run(one[1], str(one[0])))
+
+
+def _rows_of_earlier_report(file: ForeignFile) -> set[str]:
+    """The rows of the report of the day before it in the folder: each report has all builds of a cache."""
+    earlier = [path for path in called_like(file, "*.csv") if DATED.fullmatch(path.name) and path < file.called]
+    report = beside(file, max(earlier)) if earlier and DATED.fullmatch(file.called.name) else None
+    return set(map(_row, _of_report(report))) if report is not None and csv_header(report, _is_header) else set()
+
+
+def _row(row: Fields) -> str:
+    return repr(sorted((name, row.peek(name)) for name in row))
+
+
+def _is_of_build(row: Fields) -> bool:
+    """Whether the file of the row's build, below the report's folder, has the same numbers."""
+    name = row.peek("build_name")
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
+        return False
+    for path in called_like(row.file, f"{name}/{STATS}", f"builds/{name}/{STATS}"):
+        build = beside(row.file, path)
+        if build is not None and recognises(build) and _stated(row) in map(_stated, _of_build(build)):
+            return True
+    return False
+
+
+def _stated(one: Fields) -> list[object]:
+    numbers = [parsed_number(str(one.peek(name))) for name in MEASURED]
+    return [*numbers, one.unread_copy().time("timestamp")]
 
 
 def _of_report(file: ForeignFile) -> Iterator[Fields]:

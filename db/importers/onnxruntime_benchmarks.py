@@ -22,7 +22,7 @@ import math
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import pairwise
 from operator import itemgetter
 from statistics import median
@@ -34,7 +34,7 @@ from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from benchmarking.core.text import grouped
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of, unnamed
-from db.importers.support.files import ForeignFile
+from db.importers.support.files import ForeignFile, beside, called_like
 from db.importers.support.measures import BATCH_NOT_STATED, SAME_RATE, block, foreign_result, in_ms, measured
 from db.importers.support.reading import (
     LARGEST,
@@ -203,6 +203,8 @@ HALF = {"True": "float16", "False": "float32"}
 """Value of the first versions' column fp16 -> precision."""
 PROVIDERS = {"rocm": "rocm", "migraphx": "rocm", "dml": "directml"}
 """Word in the name of a provider -> kind of its GPU; cuda for the others."""
+OF_ROW: Mapping[str, Any] = {"key": "", "results": (), "started_at": None, "stated_times": (), "kept": {}}
+"""What differs between the row of a summary and those of the details for the same setup."""
 TRANSFORMERS_DEFINITIONS = {
     "latency": "a call of the model with random token ids of one batch, warmed up",
     "throughput_samples_per_sec": "QPS: batch size over the mean latency",
@@ -526,10 +528,30 @@ def _is_summary_header(cells: list[str]) -> bool:
 
 def read_transformers(file: ForeignFile) -> Iterator[ForeignRun]:
     if csv_header(file, IS_DETAIL):
-        return understood(file, csv_rows(file, IS_DETAIL), _of_detail)
+        yield from understood(file, csv_rows(file, IS_DETAIL), _of_detail)
+        return
     if not csv_header(file, _is_summary_header):
         file.without_results("fusion statistics of benchmark.py: numbers of operators, no times")
-    return understood(file, csv_rows(file, _is_summary_header, ends_early=True), _of_summary)
+    # What details in the folder state is theirs: they have its time, too.
+    details = [one for path in called_like(file, "*detail*.csv") if (one := beside(file, path)) is not None]
+    detailed = {
+        _mean_of(run, run.results[0])
+        for one in details
+        if csv_header(one, IS_DETAIL)
+        for run in understood(one, csv_rows(one, IS_DETAIL), _of_detail)
+    }
+    found = False
+    for run in understood(file, csv_rows(file, _is_summary_header, ends_early=True), _of_summary):
+        if own := [result for result in run.results if _mean_of(run, result) not in detailed]:
+            found = True
+            yield replace(run, results=own)
+    if not found and not file.left_out:
+        file.without_results("all its numbers are in the details beside it")
+
+
+def _mean_of(run: ForeignRun, result: Result) -> tuple[str, str, float | None]:
+    """A mean latency with its setup and sizes, by which it is known in the summary and in the details."""
+    return repr(replace(run, **OF_ROW)), result.point.label, result.metrics.get("latency_mean_ms")
 
 
 def _of_detail(row: Fields) -> ForeignRun:

@@ -297,6 +297,20 @@ def test_the_columns_of_onnxruntimes_summary_are_points():
     assert found == {"b1 s16": 2.5, "b1 s128": 14.1}
 
 
+def test_what_onnxruntimes_details_state_is_not_stored_once_more_from_the_summary(tmp_path):
+    for name in ("detail.csv", "summary.csv"):
+        (tmp_path / name).write_text((IMPORTS / "onnxruntime_transformers_benchmark" / name).read_text())
+    of_other, of_same = ",Precision.FLOAT32,by_script,True,2,2.50,14.10", ",Precision.INT8,by_script,True,2,1.24,{}\n"
+    text = (tmp_path / "summary.csv").read_text()
+    assert of_other in text
+    (tmp_path / "summary.csv").write_text(text.replace(of_other, of_same.format("9.90")))
+    (run,) = runs(tmp_path / "summary.csv")
+    assert [(result.point.label, result.metrics["latency_mean_ms"]) for result in run.results] == [("b1 s128", 9.9)]
+    (tmp_path / "summary.csv").write_text(text.replace(of_other, of_same.format("7.480")))
+    with pytest.raises(NoResultsError, match=r"all its numbers are in the details beside it"):
+        runs(tmp_path / "summary.csv")
+
+
 def test_appended_details_are_read_under_their_own_headers():
     first, slow, half, rocm, vision = all_of("onnxruntime_transformers_benchmark/versions.csv")
     metrics = slow.results[0].metrics

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from db.importers.mlagility import PLUGIN
-from db.importers.support.files import read_file
+from db.importers.support.files import NoResultsError, read_file
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -73,13 +73,30 @@ def test_each_prompt_of_lemonade_is_a_result():
     )
 
 
-def test_a_state_without_a_measurement_is_a_result_with_a_reason():
-    (run,) = runs_of(FOLDER / "state.yaml")
+def test_a_state_without_a_measurement_is_a_result_with_a_reason(changed):
+    (run,) = changed("state.yaml", "downcast_applied: false", "downcast_applied: true")
     assert (run.results[0].status, run.results[0].error) == (
         "skipped",
         "the file holds no measurement (status: successful)",
     )
     assert (run.origin.tool_version, run.origin.kept["uid"]) == ("6.2.5", "mymachine_1_2")
+
+
+def test_what_the_builds_file_or_an_earlier_report_states_is_not_stored_again(tmp_path):
+    build, (first, second, third) = tmp_path / "tiny_bert_1234", [tmp_path / f"2024-05-0{day}.csv" for day in (7, 8, 9)]
+    build.mkdir()
+    for name in ("turnkey_stats.yaml", "state.yaml"):
+        (build / name).write_bytes((FOLDER / name).read_bytes())
+    report = (FOLDER / "report.csv").read_text()
+    first.write_text(report)
+    assert [run.cell.workload.model_id for run in runs_of(first)] == ["broken_1", "demo/tiny-llm"]
+    with pytest.raises(NoResultsError, match=r"all its numbers are in turnkey_stats\.yaml"):
+        runs_of(build / "state.yaml")
+    second.write_text(report)
+    with pytest.raises(NoResultsError, match="in an earlier report or the files of the builds"):
+        runs_of(second)
+    third.write_text(report.replace(",12.345,", ",13.5,"))
+    assert [run.results[0].metrics["latency_mean_ms"] for run in runs_of(third)] == [13.5]
 
 
 def test_an_old_report_has_a_result_for_each_device_and_estimates_are_kept():
