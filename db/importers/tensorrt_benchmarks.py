@@ -105,13 +105,13 @@ NO_SETTING = (
     *FILES,
     *BUILT_FOR,
     *("deploy", "explicitBatch", "nvtxMode", "remoteAutoTuningConfig"),
-    *("batch", "maxBatch", "shapes", "optShapes", "streams", "infStreams", "input", "output", "device", "loadInputs"),
+    *("batch", "shapes", "streams", "infStreams", "input", "output", "device", "loadInputs"),
     *("iterations", "duration", "warmUp", "avgRuns", "percentile", "skipInference", "buildOnly", "separateProfileRun"),
     *("timeDeserialize", "timeRefit", "calib", "saveEngine", "timingCacheFile", "noBuilderCache", "asyncFileReader"),
     *("tempdir", "tempfileControls", "leanDLLPath", "monitorMemory", "profilingVerbosity", "verbose", "v"),
     *("consistency", "dumpProfile"),
     *("dumpRefit", "dumpOutput", "dumpRawBindingsToFile", "dumpLayerInfo", "dumpOptimizationProfile", "dumpKernelText"),
-    *("exportTimes", "exportOutput", "exportProfile", "exportLayerInfo", "getPlanVersionOnly", "useProfile"),
+    *("exportTimes", "exportOutput", "exportProfile", "exportLayerInfo", "getPlanVersionOnly"),
 )
 """Flags that change neither what a query does nor how its engine is built, and those that are read on their own. All
 others distinguish series, also those that are not known here."""
@@ -340,9 +340,17 @@ def _of_log(file: ForeignFile, part: str, above: str, index: int) -> ForeignRun:
         implicit = given["batch"]
     # Without shapes of their own, queries have the best ones of the build.
     stated_shapes = (",".join(INPUT_SHAPES.findall(part)), given.get("shapes", ""), given.get("optShapes", ""))
-    batch, point, shapes = _sizes(stated_shapes, implicit)
+    queried = _shapes(*stated_shapes)
+    batch, point, shapes = _sizes(queried, implicit)
     options = Fields(file, {flag: value or True for flag, value in given.items()})
-    mode: dict[str, Scalar | None] = {**options.other_settings(NO_SETTING)}
+    best = given.get("optShapes", "")
+    # An engine is tuned for its best shapes and built for its largest batch, which are the queries' unless given.
+    standard = {
+        "optShapes": [best] if _shapes(best) == queried else [],
+        "maxBatch": [given.get("batch", implicit or "")],
+        "useProfile": ["0"],
+    }
+    mode: dict[str, Scalar | None] = {**options.other_settings(NO_SETTING, standard)}
     if given.keys() & {"dumpProfile", "exportProfile"} and "separateProfileRun" not in given:
         mode["dumpProfile"] = True  # each layer of the measured queries is timed
     for setting, pattern in PRINTED_SETTINGS.items():
@@ -372,15 +380,17 @@ def _of_log(file: ForeignFile, part: str, above: str, index: int) -> ForeignRun:
     )
 
 
-def _sizes(stated_shapes: Sequence[str], implicit_batch: str | None) -> tuple[int, Point, str]:
-    """From what states the shapes, the surest first: the batch of a query, 0 if it is not stated; its point; and its
-    shapes, if they are no sequence and no square image."""
+def _shapes(*stated: str) -> dict[str, str]:
+    """The shapes by input, from the first text that has any."""
     shapes: dict[str, str] = {}
-    for stated in stated_shapes:
-        for name, shape in SHAPE.findall(re.sub("[\"']", "", stated)):
-            shapes.setdefault(name, shape)
-        if shapes:
-            break
+    for name, shape in next(filter(None, (SHAPE.findall(re.sub("[\"']", "", text)) for text in stated)), ()):
+        shapes.setdefault(name, shape)
+    return shapes
+
+
+def _sizes(shapes: Mapping[str, str], implicit_batch: str | None) -> tuple[int, Point, str]:
+    """The batch of a query, 0 if it is not stated; its point; and its shapes, if they are no sequence and no square
+    image."""
     first = next((shape for shape in shapes.values() if "x" in shape), "0")
     batch = int(implicit_batch or first.partition("x")[0])
     sizes = {} if implicit_batch else {name: tuple(map(int, shape.split("x"))) for name, shape in shapes.items()}

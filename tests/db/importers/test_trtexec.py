@@ -195,6 +195,10 @@ def test_flags_that_change_what_a_query_does_are_settings_and_a_dla_is_no_gpu(tm
         ("--exportProfile=/tmp/p.json", {"dumpProfile": True}),
         ("--explicitBatch --nvtxMode=verbose --deploy=/tmp/a.prototxt --remoteAutoTuningConfig=ssh://a@b", {}),
         ("--dumpProfile --separateProfileRun --exportTimes=t.json --duration=60 --device=1 --verbose", {}),
+        ("--shapes=x:8x3x224x224 --optShapes=x:8x3x224x224 --useProfile=0", {}),
+        ("--shapes=x:8x3x224x224 --optShapes=x:1x3x224x224", {"optShapes": "x:1x3x224x224"}),
+        ("--batch=8 --maxBatch=8", {}),
+        ("--batch=8 --maxBatch=64 --useProfile=1", {"maxBatch": "64", "useProfile": "1"}),
     ],
 )
 def test_every_flag_that_is_not_known_to_change_nothing_is_a_setting(tmp_path, flags, settings):
