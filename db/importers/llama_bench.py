@@ -78,7 +78,7 @@ DEFINITIONS = {
 DEFAULTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("cpu_strict", "no_kv_offload", "use_direct_io", "embeddings", "no_op_offload", "no_host"), ("0",)),
     **dict.fromkeys(("n_cpu_moe", "main_gpu", "low_vram"), ("0",)),
-    **dict.fromkeys(("use_mmap", "f16_kv", "mul_mat_q"), ("1",)),
+    **dict.fromkeys(("use_mmap", "f16_kv", "mul_mat_q", "repack"), ("1",)),
     **dict.fromkeys(("type_k", "type_v"), ("f16",)),
     **dict.fromkeys(("devices", "load_mode", "lazy_mode"), ("auto",)),
     **dict.fromkeys(("n_gpu_layers", "flash_attn"), ()),
@@ -142,6 +142,7 @@ MARKDOWN_NAMES = {
     "embd": "embeddings",
     "nopo": "no_op_offload",
     "noh": "no_host",
+    "rpk": "repack",
     "lm": "load_mode",
     "fitt": "fit_target",
     "fitc": "fit_min_ctx",

@@ -300,7 +300,7 @@ def test_a_column_that_is_not_known_tells_runs_apart_and_a_fraction_is_a_result(
     """Those of ik_llama.cpp, or of a later version."""
     row = json.loads((FOLDER / "33_columns.json").read_text())[0]
     columns = [
-        {"mla_attn": 0, "ser": ""},
+        {"mla_attn": 0, "ser": "", "repack": True},
         {"mla_attn": 3, "speedup": 1.25},
         {"use_thp": True, "spec_model": "/home/a/d.gguf"},
     ]
@@ -312,12 +312,15 @@ def test_a_column_that_is_not_known_tells_runs_apart_and_a_fraction_is_a_result(
 
 def test_a_table_names_settings_as_the_json_of_the_same_run(tmp_path):
     table = (FOLDER / "table.md").read_text()
-    for old, new in (("ngl |", "ngl |   lm | fitt | mla | x t/s |"), (" 99 |", " 99 | none | 8192 |   3 | 7.5 x |")):
+    for old, new in (
+        ("ngl |", "ngl | rpk |   lm | fitt | mla | x t/s |"),
+        (" 99 |", " 99 | 0 | none | 8192 | 3 | 7.5 x |"),
+    ):
         table = table.replace(old, new)
-    (tmp_path / "a.md").write_text(table.replace("--: | --", "--: | -- | -- | -- | --: | --", 1))
+    (tmp_path / "a.md").write_text(table.replace("--: | --", "--: | -- | -- | -- | -- | --: | --", 1))
     (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.md"))
     standard = only_run("table.md").cell.runtime_mode
-    assert run.cell.runtime_mode == standard | {"load_mode": "none", "fit_target": "8192", "mla": "3"}
+    assert run.cell.runtime_mode == standard | {"repack": "0", "load_mode": "none", "fit_target": "8192", "mla": "3"}
 
 
 @pytest.mark.parametrize("name", ["38_columns.sql", "33_columns.json", "two_tables.md", "first_version.json"])
