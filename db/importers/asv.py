@@ -270,6 +270,7 @@ PLUGIN = Format(
     name="asv",
     summary="airspeed velocity: results/MACHINE/COMMIT-ENVIRONMENT.json",
     definitions=DEFINITIONS,
+    names_benchmarks=True,
     recognises=recognises,
     read=read,
 )

@@ -341,6 +341,7 @@ PLUGIN = Format(
     name="google_benchmark",
     summary="Google Benchmark: --benchmark_out (json and csv)",
     definitions=DEFINITIONS,
+    names_benchmarks=True,
     recognises=recognises,
     read=read,
 )

@@ -331,6 +331,7 @@ PYPERF = Format(
     name="pyperf",
     summary="pyperf: a benchmark or a suite of them (json)",
     definitions=PYPERF_DEFINITIONS,
+    names_benchmarks=True,
     recognises=lambda file: has_benchmarks(file.json, {"version"}, "runs"),
     read=read_pyperf,
 )
@@ -338,6 +339,7 @@ PYTEST_BENCHMARK = Format(
     name="pytest_benchmark",
     summary="pytest-benchmark: --benchmark-json, --benchmark-save (json)",
     definitions=PYTEST_DEFINITIONS,
+    names_benchmarks=True,
     recognises=lambda file: has_benchmarks(file.json, {"machine_info", "datetime"}, "stats"),
     read=read_pytest_benchmark,
 )
@@ -345,6 +347,7 @@ HYPERFINE = Format(
     name="hyperfine",
     summary="hyperfine: --export-json",
     definitions=HYPERFINE_DEFINITIONS,
+    names_benchmarks=True,
     recognises=is_hyperfine,
     read=lambda file: understood(file, enumerate(top_fields(file).objects("results") or ()), _hyperfine_run),
 )

@@ -229,6 +229,8 @@ class Format:
     read: Callable[[ForeignFile], Iterable[ForeignRun]]
     """The runs in a file of this format. Raises FormatError with the position of an unexpected value, NoResultsError
     for a file without results of its own."""
+    names_benchmarks: bool = False
+    """Whether a benchmark's name stands for its model where no argument names one (`arguments_of`)."""
     shares_files: bool = False
     """Whether JSON may have other results beside those of this format, which another one reads; text always may."""
 

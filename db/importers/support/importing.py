@@ -18,6 +18,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
+from benchmarking.core import plugins
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import (
@@ -35,7 +36,7 @@ from benchmarking.core.records import FORMAT, Json, Precision, Result, Run, cano
 from benchmarking.core.run_file import large_samples
 from benchmarking.core.untrusted.redaction import cut_to, known_secrets, readable, redacted_record, without_secrets
 from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso, with_model_of
-from db.importers.support.files import STDIN, NoResultsError, importers_for, read_file, recognising
+from db.importers.support.files import PACKAGE, STDIN, NoResultsError, importers_for, read_file, recognising
 from db.ingestion import FileRuns
 
 
@@ -78,10 +79,15 @@ class GivenValues:
             selector=selector,
             name=self.device_name or cell.device.name,
         )
+        mode = dict(cell.runtime_mode)
         if origin is not None:  # of a run that was labelled before, the file's values are those kept then
             before = kept if isinstance(kept := origin.kept.get("replaced"), Mapping) else {}
             of_file = {name: before.get(name, current) for name, (_, current) in stated.items()}
             replaced = {name: of_file[name] for name in stated if values.get(name, stated[name][1]) != of_file[name]}
+            importer, named = plugins.by_name(PACKAGE).get(origin.format), str(of_file["model_id"])
+            if self.model_id and importer is not None and importer.names_benchmarks and not is_unnamed(named):
+                mode = {"benchmark": named, **mode}  # the benchmarks of a file are not one, whatever their model is
+                mode = {key: value for key, value in mode.items() if (key, value) != ("benchmark", self.model_id)}
             others = {name: value for name, value in origin.kept.items() if name != "replaced"}
             origin = replace(origin, kept={**others, "replaced": replaced} if replaced else others)
         changed = replace(
@@ -93,6 +99,7 @@ class GivenValues:
                 requested_device=device.selector,
                 precision=self.precision or cell.precision,
                 runtime=self.runtime or cell.runtime,
+                runtime_mode=mode,
             ),
             hardware=foreign_hardware(
                 device, hardware.cpu_model, hardware.cpu_cores, hardware.cpu_threads, hardware.memory_bytes

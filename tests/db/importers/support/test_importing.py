@@ -17,6 +17,7 @@ import pytest
 from db.importers.openvino_benchmark_app import PLUGIN
 from db.importers.support.files import importers, read_file, recognising
 from db.importers.support.importing import GivenValues, files_in, import_files
+from db.importers.timers import HYPERFINE
 from tests.helpers.paths import FIXTURES
 
 REPORT = FIXTURES / "imports/openvino_benchmark_app/benchmark_report.json"
@@ -67,6 +68,18 @@ def test_a_value_that_is_replaced_twice_is_the_files_and_given_back_it_is_not_re
     assert twice.origin.kept["replaced"] == {"model_id": "ir", "precision": "unknown"}
     again = GivenValues(model_id="ir", precision="unknown").applied_to(twice)
     assert again.origin == report().origin
+
+
+def test_benchmarks_that_are_given_a_model_stay_apart_by_their_names(tmp_path):
+    rows = [{"command": f"python infer.py --{word}", "mean": 0.5, "times": [0.5]} for word in ("fp16", "fp32")]
+    (tmp_path / "h.json").write_text(json.dumps({"results": rows}))
+    runs = [*HYPERFINE.runs(read_file(tmp_path / "h.json"))]
+    given = [GivenValues(model_id="bert").applied_to(run) for run in runs]
+    assert [run.cell.workload.model_id for run in given] == ["bert", "bert"]
+    assert [run.cell.runtime_mode["benchmark"] for run in given] == [row["command"] for row in rows]
+    again = GivenValues(model_id="gpt").applied_to(given[0])
+    assert again.cell.runtime_mode == given[0].cell.runtime_mode
+    assert GivenValues(model_id=rows[0]["command"]).applied_to(again).cell == runs[0].cell
 
 
 def test_ids_and_hardware_depend_on_the_given_values():
