@@ -3,8 +3,10 @@ limits, from looks at several rates, each of which is noisy.
 
 The rates of a whole level include the time in which it fills up and, after the last request was sent, drains: with
 replies of 10 s and 30 s of load, a quarter of the time. The steady window of an open loop begins after the first wave
-of completions and ends with the last scheduled start. In a closed loop it lies within the time in which the full number
-is in flight.
+of completions and ends with the last scheduled start. In a closed loop of C places it lies within the time in which the
+full number is in flight, and is the mean of C windows: the k-th begins with the k-th start on a place that was freed,
+and ends with the k-th of the last C starts. So it does not matter where in a wave the last start was: replies that
+come together (static batches, fixed lengths) are a whole wave too many or too few in a window between two of them.
 
 The share of requests outside the limits rises with the rate: its logit is nearly linear in the rate, for queues of one
 and of several servers, with regular, exponential, lognormal and correlated service times, from about 70 % to 140 % of
@@ -21,7 +23,7 @@ than `MOST_ODDS` outside, only that counts: beyond, a queue has no steady state.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -259,31 +261,47 @@ class Window:
 def window_of(requests: Requests, level: Level) -> Window | None:
     """The steady window; None if the requests start all at once, or if it has hardly any completions."""
     bounds = _bounds(requests, level)
-    if bounds is None or bounds[0] >= bounds[1]:
+    if bounds is None:
         return None
-    start, end = bounds
-    seconds = (end - start) / MS_PER_S
+    begins, ends = (np.array(one) for one in bounds)
+    knots = np.concatenate((begins, ends))
+    order = np.argsort(knots, kind="stable")
+    share = np.repeat((1.0, -1.0), len(begins))[order].cumsum() / len(begins)  # of the windows, after each
+    passed_ms = np.concatenate(([0.0], np.cumsum(share[:-1] * np.diff(knots[order]))))
+    if (window_ms := float(passed_ms[-1])) <= 0:
+        return None
+
+    def weights(at_ms: Sequence[float]) -> list[float]:
+        """The share of the windows in which each of these times lies."""
+        found = np.searchsorted(begins, at_ms) - np.searchsorted(ends, at_ms)
+        return [float(one) for one in found / len(begins)]
+
+    def in_flight(pairs: Sequence[tuple[float, float]]) -> float:
+        inside = np.diff(np.interp(np.array(pairs).reshape(-1, 2), knots[order], passed_ms))
+        return float(inside.sum() / window_ms)
+
     times = [
         (place, sent, at)
         for place, (sent, at) in enumerate(zip(requests.sent_ms, requests.end_ms, strict=True))
         if sent is not None and at is not None
     ]
-    done = [place for place, _, at in times if start < at <= end and requests.error[place] is None]
+    inside = zip(times, weights([at for *_, at in times]), strict=True)
+    done = {place: weight for (place, *_), weight in inside if weight and requests.error[place] is None}
     if len(done) < FEWEST_COMPLETIONS:
         return None
-
-    def in_flight(pairs: Iterable[tuple[float, float]]) -> float:
-        return math.fsum(max(min(at, end) - max(sent, start), 0.0) for sent, at in pairs) / (end - start)
-
     # A conversation loads the server until it ends, so the law is that of conversations.
     spans = _spans(requests)
-    replies = [at - sent for sent, at in spans if start < at <= end]
-    expected = math.fsum(replies) / (end - start)  # throughput x mean time
+    replies = [
+        (at - sent, weight)
+        for (sent, at), weight in zip(spans, weights([at for _, at in spans]), strict=True)
+        if weight
+    ]
+    expected = math.fsum(took * weight for took, weight in replies) / window_ms  # throughput x mean time
     return Window(
-        seconds=seconds,
-        rates=rates_of(requests, done, seconds, in_flight((sent, at) for _, sent, at in times)),
+        seconds=window_ms / MS_PER_S,
+        rates=rates_of(requests, done, window_ms / MS_PER_S, in_flight([(sent, at) for _, sent, at in times])),
         little=in_flight(spans) / expected if expected > 0 else None,
-        reply_s=median(replies or [at - sent for sent, at in spans]) / MS_PER_S,
+        reply_s=median([took for took, _ in replies] or [at - sent for sent, at in spans]) / MS_PER_S,
     )
 
 
@@ -300,20 +318,23 @@ def _spans(requests: Requests, starts: Sequence[float | None] | None = None) -> 
     return [*spans.values()]
 
 
-def rates_of(requests: Requests, done: Sequence[int], seconds: float, in_flight: float) -> dict[str, float | None]:
-    """The rates at which these successful requests ended, by their metrics, with the mean number in flight. Those of
-    tokens are None if the server did not report all, goodput if it is unknown of a request whether it met the limits.
+def rates_of(
+    requests: Requests, done: Mapping[int, float], seconds: float, in_flight: float
+) -> dict[str, float | None]:
+    """The rates at which successful requests ended, by their metrics, with the mean number in flight; `done` are their
+    places, and how much each counts. Those of tokens are None if the server did not report all, goodput if it is
+    unknown of a request whether it met the limits.
     """
 
-    def per_s(counts: Sequence[int | None], places: Sequence[int]) -> float | None:
-        known = [count for place in places if (count := counts[place]) is not None]
-        return sum(known) / seconds if len(known) == len(places) else None
+    def per_s(counts: Sequence[int | None], places: Mapping[int, float]) -> float | None:
+        known = [weight * count for place, weight in places.items() if (count := counts[place]) is not None]
+        return math.fsum(known) / seconds if len(known) == len(places) else None
 
     is_judged = None not in requests.meets_limits
-    good = [place for place in done if requests.meets_limits[place]]
+    good = {place: weight for place, weight in done.items() if requests.meets_limits[place]}
     return {
-        "requests_per_sec": len(done) / seconds,
-        "goodput_requests_per_sec": len(good) / seconds if is_judged else None,
+        "requests_per_sec": math.fsum(done.values()) / seconds,
+        "goodput_requests_per_sec": math.fsum(good.values()) / seconds if is_judged else None,
         "output_tokens_per_sec": per_s(requests.tokens_out, done),
         "input_tokens_per_sec": per_s(requests.tokens_in, done),
         "goodput_tokens_per_sec": per_s(requests.tokens_out, good) if is_judged else None,
@@ -338,20 +359,22 @@ def about_window(window: Window | None, level: Level, *, is_growing: bool, is_va
     return found
 
 
-def _bounds(requests: Requests, level: Level) -> tuple[float, float] | None:
-    """Start and end in ms; None if there is no such window. Both are scheduled starts in an open loop and completions
-    in a closed one: what comes in bursts or in step would be counted a period too long or too short between others."""
-    ends = sorted(end for end in requests.end_ms if end is not None)
-    if not ends:
+def _bounds(requests: Requests, level: Level) -> tuple[Sequence[float], Sequence[float]] | None:
+    """The starts and the ends of the windows in ms, both in order; None if there are none. All are starts, since what
+    comes in bursts would be counted a period too long or too short between other times."""
+    if all(end is None for end in requests.end_ms):
         return None
     if not level.is_open:
-        sent = [value for value in requests.sent_ms if value is not None]
         full = level.concurrency or 1
-        last = max(sent, default=0.0)
-        before = [end for end in ends if end <= last]
-        if len(before) >= max(2 * full, FEWEST_COMPLETIONS + 1):
-            return before[full - 1], before[-1]
-        return (min(sent), last) if len(before) > full else None
+        talks = [start for start, _ in _spans(requests)]
+        # Turns, where few conversations have ended. Of a number of conversations, places stand empty after the last
+        # has begun; a duration ends before.
+        until = math.inf if level.number is None else max(talks, default=0.0)
+        for starts in (talks, [at for at in requests.sent_ms if at is not None and at <= until]):
+            freed = sorted(starts)[full:]
+            if len(freed) > full:
+                return freed[:full], freed[-full:]
+        return None
     first_turns = [at for at, turn in zip(requests.intended_ms, requests.turn, strict=True) if not turn]
     start, last = min(first_turns), max(first_turns)
     lengths, first_end = [], math.inf
@@ -360,4 +383,4 @@ def _bounds(requests: Requests, level: Level) -> tuple[float, float] | None:
         first_end = min(end, first_end)
     wave = start + min(quantile(lengths, FIRST_WAVE), max(first_end - start, (last - start) / 2))
     begin = min(at for at in first_turns if at >= min(wave, last))
-    return (begin, last) if begin < last else None
+    return (begin,), (last,)

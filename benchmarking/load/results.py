@@ -404,7 +404,7 @@ def _metrics(
     """The metrics of one repetition, excluding those that `summarise` computes from samples, and why some are missing.
     `whole` contains the requests, `series` their queries."""
     window = window_of(requests, level) if series is whole else None
-    done = [place for place, error in enumerate(requests.error) if error is None]
+    done = {place: 1.0 for place, error in enumerate(requests.error) if error is None}
     # From the first scheduled start to the last end.
     span_s = max((max(end for end in requests.end_ms if end is not None) - min(requests.intended_ms)) / MS_PER_S, 1e-6)
     found: dict[str, float] = {

@@ -486,6 +486,49 @@ def test_bursts_are_counted_with_the_time_until_the_next(rate, burst, number):
         assert metrics["total_requests_per_sec"] == pytest.approx(rate)
 
 
+@pytest.mark.parametrize(("in_flight", "number"), [(8, 60), (16, 100), (32, 200), (16, 40), (16, 96), (1, 20)])
+def test_replies_in_step_are_counted_with_the_time_of_their_wave_wherever_the_number_of_requests_ends(
+    in_flight, number
+):
+    """A static batch answers all in flight every 0.1 s."""
+    wave, place = np.divmod(np.arange(number), in_flight)
+    starts = 0.1 * wave + 1e-5 * place
+    requests = requests_of(starts, starts + 0.1 - 1e-6, 1e6)
+    metrics = result_of(TRAFFIC, Level(concurrency=in_flight, number=number), [requests]).metrics
+    for name in ("throughput_samples_per_sec", "goodput_requests_per_sec"):
+        assert metrics[name] == pytest.approx(10 * in_flight, rel=0.001)
+    assert metrics["in_flight_mean"] == pytest.approx(in_flight, rel=0.001)
+
+
+@pytest.mark.parametrize("deviation", [0.05, 0.3])
+def test_the_throughput_of_a_closed_loop_is_right_on_average_although_its_replies_begin_in_step(deviation):
+    """Sixteen in flight, of 0.1 s on average, beside which nothing else matters."""
+    rates = []
+    for seed in range(40):
+        ends = np.cumsum(np.random.default_rng(seed).normal(0.1, 0.1 * deviation, (16, 40)), axis=1)
+        starts = np.hstack((np.zeros((16, 1)), ends[:, :-1])).ravel()
+        order = np.argsort(starts, kind="stable")[:200]
+        requests = requests_of(starts[order], ends.ravel()[order], 1e6)
+        rates.append(result_of(TRAFFIC, Level(concurrency=16, number=200), [requests]).metrics)
+    assert np.mean([one["throughput_samples_per_sec"] for one in rates]) == pytest.approx(160, rel=0.01)
+
+
+@pytest.mark.parametrize(("in_flight", "number"), [(8, 25), (4, 13), (4, 40)])
+def test_conversations_are_counted_while_none_of_their_places_stands_empty(in_flight, number):
+    """Five turns of 0.1 s with 0.2 s between them; the places of the last ones are not taken again."""
+    talk, turn = (one.ravel() for one in np.meshgrid(np.arange(number), np.arange(5), indexing="ij"))
+    starts = 1.3 * (talk // in_flight) + 0.3 * turn + 1e-5 * (talk % in_flight)
+    order = np.argsort(starts, kind="stable")
+    requests = replace(
+        requests_of(starts[order], starts[order] + 0.1 - 1e-6, 1e6),
+        conversation=tuple(talk[order].tolist()),
+        turn=tuple(turn[order].tolist()),
+    )
+    level = Level(concurrency=in_flight, number=number)
+    metrics = result_of(replace(TRAFFIC, turns=5), level, [requests]).metrics
+    assert metrics["throughput_samples_per_sec"] == pytest.approx(in_flight * 5 / 1.3, rel=0.001)
+
+
 def test_conversations_in_step_are_counted_from_completion_to_completion():
     """Four places, each with requests of 0.2 s and pauses of 0.2 s between them, and others of 0.1 s between talks."""
     starts = np.repeat(np.cumsum([0.0, *[0.4, 0.4, 0.4, 0.3] * 6]), 4)
