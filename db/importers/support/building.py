@@ -114,7 +114,12 @@ WORDS_OF_AXES: Mapping[str, str] = {
     **dict.fromkeys(("device", "device_type"), "device_selector"),
 }
 """Name of a benchmark's parameter -> field of the point or the run that it is stored in."""
-IN_NAME = re.compile(r"[\[({,;:/|\s_-]{0,20}\b([A-Za-z_][\w-]{0,60})=([^\s,;:/|\])}]+)[\])}]*")
+BRACKET = re.compile(r"(?<!=)[\[({]|$")
+GROUP = r"\([^()]{0,200}\)|\[[^\[\]]{0,200}\]"
+IN_NAME = re.compile(rf"[,;:/|\s_-]{{0,20}}\b([A-Za-z_][\w-]{{0,60}})=((?:{GROUP}|[^\s,;:/|()\[\]}}])+)")
+IN_BRACKETS = re.compile(rf"[\[({{,;|\s]{{0,20}}\b([A-Za-z_][\w-]{{0,60}})=((?:{GROUP}|[^\s,;|()\[\]{{}}])+)[\])}}]*")
+"""An argument in a benchmark's name: outside of brackets, where a slash or a colon may separate two, and inside, where
+these are parts of a value (of a model of the hub, a device)."""
 WORDS: dict[str, Precision] = {
     **dict.fromkeys(("float32", "fp32", "f32", "float"), "float32"),
     "tf32": "tf32",
@@ -597,8 +602,12 @@ def as_argument(value: Json) -> Argument:
 
 def named_arguments(name: str) -> tuple[str, dict[str, Argument]]:
     """A benchmark's name without the arguments in it ("decode[batch=8, dtype=float16]"), and the arguments."""
-    found = {argument: parsed_number(value) for argument, value in IN_NAME.findall(name)}
-    return (IN_NAME.sub("", name).strip() or name) if found else name, found
+    found = BRACKET.search(name)
+    at = found.start() if found else len(name)
+    parts = ((IN_NAME, name[:at]), (IN_BRACKETS, name[at:]))
+    arguments = {one: parsed_number(value) for pattern, part in parts for one, value in pattern.findall(part)}
+    without = "".join(pattern.sub("", part) for pattern, part in parts).strip()
+    return (without or name) if arguments else name, arguments
 
 
 def arguments_of(benchmark: str, arguments: Mapping[str, Argument]) -> Arguments:

@@ -18,7 +18,7 @@ SEARCHED = {
     "onnxruntime_benchmarks": ("MODEL_PATH", "FLAG", "COMMAND"),
     "llama_bench": ("NUMBERED", "GPU"),
     "tensorrt_benchmarks": ("SHAPE", "PRINTED_GPU", "BEGINS", "WORD", "BENCH_COMMAND", "ENDS"),
-    "support.building": ("IN_NAME",),
+    "support.building": ("IN_NAME", "IN_BRACKETS"),
     "support.reading": ("FLAG",),
     "support.mlperf_files": ("COUNT",),
 }

@@ -148,6 +148,23 @@ def test_arguments_in_the_name_and_the_metadata_are_axes(changed):
     assert (second.cell.workload.model_id, second.results[0].point.label) == ("bert", "b4 s128")
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("decode[model=meta-llama/Llama-3.1-8B, batch=8]", ("meta-llama/Llama-3.1-8B", "b8", "cpu", "decode", None)),
+        ("matmul[device=cuda:1, dtype=float16]", ("matmul", "b1", "cuda:1", None, None)),
+        ("conv[shape=(1,3,224,224)]", ("conv", "b1", "cpu", None, "shape=(1,3,224,224)")),
+        ("conv shape=(1,3) batch=2", ("conv", "b2", "cpu", None, "shape=(1,3)")),
+        ("decode:batch=8/dtype=float16/fast", ("decode/fast", "b8", "cpu", None, None)),
+    ],
+)
+def test_slashes_colons_and_commas_inside_of_a_value_in_brackets_are_its_own(changed, name, expected):
+    run, _ = changed(lambda data: data["benchmarks"][0]["metadata"].update(name=name))
+    cell, mode = run.cell, run.cell.runtime_mode
+    found = (cell.workload.model_id, run.results[0].point.label, cell.device.selector)
+    assert (*found, mode.get("benchmark"), mode.get("variant")) == expected
+
+
 def test_true_is_no_size(changed):
     first, _ = changed(lambda data: data["benchmarks"][0]["metadata"].update(batch_size=True))
     assert first.results[0].point.label == "b1"
