@@ -106,6 +106,8 @@ NO_COLUMN_OF_SETTINGS = {
     *("avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts"),
 }
 """Columns of the model, the device, the test and its results; a fraction is a result under any name."""
+OF_FORK = ("mla_attn", "mla")
+"""Columns that only ik_llama.cpp has, which has kernels of its own: in its JSON always, in a table if it was set."""
 FRACTION = re.compile(r"\W*\d+\.\d+(?![\d.,;/])")
 QUANTIZED = re.compile(
     r"(?:^|\s)(?:all )?((?:B?F\d{2}|[IT]?Q\d\w*|(?:MX|NV)?FP\d+\w*|(?:MX)?INT\d+\w*)(?: mix| MoE)?(?: - [\w .]+)?)"
@@ -336,6 +338,7 @@ def _setup(row: Fields) -> dict[str, Any]:
         mode["backends"] = ",".join(names)  # other machines take part, which the devices of this one do not show
     number = row.any("build_number")
     version = str(number) if isinstance(number, int | str) else None
+    engine = "ik_llama.cpp" if any(name in row for name in OF_FORK) else "llama.cpp"
     return {
         "model_id": model_id or "unknown",
         "family": family,
@@ -343,13 +346,13 @@ def _setup(row: Fields) -> dict[str, Any]:
         "parameter_count": row.integer("model_n_params"),
         **_device(row),
         "cpu_model": (row.text("cpu_info") or "").strip() or None,
-        "runtime": row.text("runtime") or "llama.cpp",
+        "runtime": row.text("runtime") or engine,
         "runtime_mode": mode | ({"quantization": quantization} if quantization else {}),
         "precision": precision,
         "num_threads": row.count("n_threads"),
         "is_simulated": row.flag("simulated") is True,
         "tool_version": version,
-        "versions": {"llama.cpp": f"b{version}"} if version else {},
+        "versions": {engine: f"b{version}"} if version else {},
         "git_commit": row.text("build_commit"),
         "kept": {"backends": backends, **{name: row.any(name) for name in IDENTITY if name in row}},
     }

@@ -306,8 +306,12 @@ def test_a_column_that_is_not_known_tells_runs_apart_and_a_fraction_is_a_result(
     ]
     (tmp_path / "a.json").write_text(json.dumps([row | one for one in columns]))
     standard = only_run("33_columns.json").cell.runtime_mode
-    modes = [run.cell.runtime_mode for run in LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))]
-    assert modes == [standard, standard | {"mla_attn": "3"}, standard | {"use_thp": "1", "spec_model": "d.gguf"}]
+    found = [(run.cell.runtime, run.cell.runtime_mode) for run in LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))]
+    assert found == [
+        ("ik_llama.cpp", standard),
+        ("ik_llama.cpp", standard | {"mla_attn": "3"}),
+        ("llama.cpp", standard | {"use_thp": "1", "spec_model": "d.gguf"}),
+    ]
 
 
 def test_a_table_names_settings_as_the_json_of_the_same_run(tmp_path):
