@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchmarking.core.doubts import KINDS, SEVERITIES
 from benchmarking.core.records import LOOP, SCENARIO, Scalar, bench_settings
 from benchmarking.core.tables import NOTHING
-from benchmarking.core.text import grouped, listed, number, visible
+from benchmarking.core.text import distinct_names, grouped, listed, number, visible
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -193,14 +193,25 @@ def settings_words(
     columns: Sequence[str] = (*SETTING_COLUMNS, HARDWARE, SIMULATED),
     sides: Sequence[int] = (),
     further: Mapping[str, Mapping[str, object]] = NO_FURTHER,
+    *,
+    is_hardware_shown: bool = True,
 ) -> list[str | None]:
     """For each row (with the subject, runtime_mode as JSON, and the `columns`): whether it is simulated, if the row has
     that column, its kind of load, what the server of a load test was started with, and the settings in which rows of
     its subject differ, such as "open loop, poisson arrivals, slo ttft:500ms"; None without any. `sides`: only rows of
-    the same side are told apart. `further`: settings by run id that are not in runtime_mode (`bench_settings_of`)."""
-    machines: dict[tuple[str, str | None], set[str | None]] = {}
+    the same side are told apart. `further`: settings by run id that are not in runtime_mode (`bench_settings_of`).
+    `is_hardware_shown`: whether the hardware has a column with its name; if not, the name is a setting too."""
+    machines: dict[tuple[str, str | None], dict[str, str]] = {}  # by what is shown of them, their ids and names
     for row in rows if HARDWARE in columns else ():
-        machines.setdefault((row["device"], row.get("device_name")), set()).add(row.get(HARDWARE))
+        if (machine := row.get(HARDWARE)) is not None:
+            name = row.get("device_name")
+            shown, more = (name, "") if is_hardware_shown else (None, name or shortened(machine))
+            machines.setdefault((row["device"], shown), {})[machine] = more
+    told: dict[tuple[str, str | None], str] = {}  # device and machine -> its name, where several are shown alike
+    for (device, _), several in machines.items():
+        if len(several) > 1:
+            distinct = distinct_names([*several.values()], [[shortened(one)] for one in several], " ")
+            told |= zip([(device, one) for one in several], distinct, strict=True)
     own_modes: list[dict[str, object]] = [json.loads(row["runtime_mode"]) for row in rows]
     modes: list[dict[str, object]] = [
         {
@@ -211,11 +222,7 @@ def settings_words(
                 for name in columns
                 if name not in (HARDWARE, SIMULATED) and row[name] is not None
             },
-            **(
-                {"hardware": row[HARDWARE][:DIGEST_LETTERS]}
-                if len(machines.get((row["device"], row.get("device_name")), ())) > 1
-                else {}
-            ),
+            **({"hardware": name} if (name := told.get((row["device"], row.get(HARDWARE)))) else {}),
         }
         for row, own_mode in zip(rows, own_modes, strict=True)
     ]
@@ -257,9 +264,12 @@ def bench_settings_of(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -
     return {row["run_id"]: bench_settings(json.loads(row["config"])) for row in configs}
 
 
-def with_words(rows: Sequence[Mapping[str, Any]], warehouse: Warehouse) -> list[dict[str, Any]]:
+def with_words(
+    rows: Sequence[Mapping[str, Any]], warehouse: Warehouse, *, is_hardware_shown: bool = True
+) -> list[dict[str, Any]]:
     """The rows, each with the settings that distinguish it (`settings_words`) and its precision in words."""
-    words = settings_words(rows, further=bench_settings_of(warehouse, rows))
+    further = bench_settings_of(warehouse, rows)
+    words = settings_words(rows, further=further, is_hardware_shown=is_hardware_shown)
     return [
         {**row, SETTINGS: settings, "precision": precision_words(row["precision"], row["runtime_mode"])}
         for row, settings in zip(rows, words, strict=True)

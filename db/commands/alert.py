@@ -224,7 +224,7 @@ COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
     Column(heading="alert", text=itemgetter("alert_id"), is_key=True),
     *(
         Column[Mapping[str, Any]](heading=heading(name), text=itemgetter(name), is_key=True)
-        for name in ("model_id", "device", "runtime", "precision", "settings", "metric")
+        for name in ("model_id", "device", "device_name", "runtime", "precision", "settings", "metric")
     ),
     Column(heading="point", text=_point),
     Column(

@@ -116,6 +116,17 @@ def test_tasks_configurations_and_revisions_are_told_apart():
     ]
 
 
+def test_machines_of_a_device_are_told_apart_by_the_name_or_else_the_id():
+    """By the name only where it has no column of its own."""
+    known = {"model_id": "m", "device": "cuda", "runtime": "r", "precision": "p", "runtime_mode": "{}"}
+    machines = {"1" * 16: "A100", "2" * 16: "H100", "3" * 16: "H100"}
+    rows = [{**known, "hardware_id": one, "device_name": name} for one, name in machines.items()]
+    words = ["hardware A100", "hardware H100 22222222", "hardware H100 33333333"]
+    assert settings_words(rows, ("hardware_id",), is_hardware_shown=False) == words
+    assert settings_words(rows, ("hardware_id",)) == [None, "hardware 22222222", "hardware 33333333"]
+    assert settings_words(rows[:1], ("hardware_id",), is_hardware_shown=False) == [None]
+
+
 def test_requests_all_at_once_are_named_in_words():
     load = {"model_id": "m", "device": "d", "runtime": "r", "precision": "p"}
     load["runtime_mode"] = '{"loop": "open", "arrivals": "at_once"}'

@@ -53,7 +53,15 @@ from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import json_pointer, literal
-from db.values import FURTHER_SETTINGS, SETTINGS, bench_settings_of, precision_words, reason_words, settings_words
+from db.values import (
+    FURTHER_SETTINGS,
+    HARDWARE,
+    SETTINGS,
+    bench_settings_of,
+    precision_words,
+    reason_words,
+    settings_words,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -287,7 +295,11 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
         (place, run_id) for place, side in enumerate(sides) for run_id in dict.fromkeys(row["run_id"] for row in side)
     ]
     sides_of_runs, further = [place for place, _ in placed], bench_settings_of(warehouse, list(runs.values()))
-    words = settings_words([runs[run_id] for _, run_id in placed], FURTHER_SETTINGS, sides_of_runs, further)
+    named = [
+        {**runs[run_id], "device_name": hardware[runs[run_id][HARDWARE]].get("device_name")} for _, run_id in placed
+    ]
+    columns = (*FURTHER_SETTINGS, HARDWARE)
+    words = settings_words(named, columns, sides_of_runs, further, is_hardware_shown=False)
     own = {
         (place, run_id): {**runs[run_id], "columns": {**runs[run_id]["columns"], SETTINGS: settings}}
         for (place, run_id), settings in zip(placed, words, strict=True)

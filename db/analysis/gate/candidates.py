@@ -364,7 +364,7 @@ def confirming_results(warehouse: Warehouse, run_id: str, since: datetime, metri
 
 def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:
     sql = RESULTS.format(columns=", ".join(COLUMNS), value=judged_value(metric), condition=condition)
-    return with_words(warehouse.query(sql, values).dicts(), warehouse)
+    return with_words(warehouse.query(sql, values).dicts(), warehouse, is_hardware_shown=False)
 
 
 def _alerts(warehouse: Warehouse, metric: Metric) -> _Alerts:

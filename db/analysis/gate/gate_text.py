@@ -291,12 +291,13 @@ def _quality_notes(quality: Sequence[QualityCheck]) -> list[str]:
 
 def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """What to do next, and the command for it: to measure each regression again; without any verdict, to gate now."""
+    is_one = len({finding.candidate.hardware_id for finding in findings}) == 1
     commands = [
-        finding.repeat_command
+        ("" if is_one else f" on {finding.candidate.device_name or 'its machine'}", finding.repeat_command)
         for finding in findings
         if finding.repeat_command is not None and finding.verdict == "regressed"
     ]
-    again = [("measure again", text) for text in dict.fromkeys(commands)]
+    again = [(f"measure again{where}", text) for where, text in dict.fromkeys(commands)]
     sides = (
         (finding.repeat_command, finding.candidate.metric.column)
         for finding in findings

@@ -54,8 +54,9 @@ def test_alerts_are_listed_with_their_subjects(listed, raised, capsys):
     assert first["parameters"] == {"n": 12}
     assert first["created_at"] == "2026-03-02T10:00:00"
     assert alert.main(["list", "--db-path", raised]) == 0
-    shared, _, _, row, *_ = capsys.readouterr().out.splitlines()
-    assert shared.startswith("model bert-base-uncased, device cpu, runtime eager, precision float32")
+    shared, *lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if line.startswith("a1fe5c1"))
+    assert shared.startswith("model bert-base-uncased, device cpu, hardware Test CPU, runtime eager, precision float32")
     assert row.split()[:5] == ["a1fe5c1", "b1", "s32", "+10.0%", "1111111..2222222"]
     assert row.split()[5:9] == ["no", "2026-03-02", "10:00", "new"]
 

@@ -28,6 +28,7 @@ from db.analysis.selection import POOLED, Selection
 from db.commands import alert, check, import_results
 from db.warehouse import Warehouse
 from tests.helpers.paths import FIXTURES
+from tests.helpers.run_changes import Alter
 
 RUNS = 12
 ACCEPTED = ("improvement", "intended", "method", "hardware")
@@ -97,6 +98,16 @@ def test_a_run_like_the_others_is_fine(checked, history):
     assert document["counts"] == {"fine": 2}
     assert [finding["judgement"]["n"] for finding in document["findings"]] == [11, 11]
     assert alerts(history) == []
+
+
+def test_a_point_on_two_machines_is_two_test_cases(history, stored, measured, tmp_path, capsys):
+    session = {"session_id": "3" * 8 + "-1111-7111-8111-111111111111"}
+    stored(measured(20, 1.10, **session), Alter.on_device(measured(20, **session), "Other CPU"))
+    path = tmp_path / "cases.xml"
+    assert check.main(["--db-path", str(history), "--junit", str(path)]) == 1
+    names = re.findall('classname="(.*?)" name="(.*?)"', path.read_text())
+    assert len(set(names)) == len(names) == 4
+    assert "measure again on Test CPU: benchhouse run" in capsys.readouterr().out
 
 
 def test_a_slower_run_has_regressed_and_raises_one_alert_per_series(checked, history, stored, measured):

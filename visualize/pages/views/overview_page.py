@@ -77,9 +77,10 @@ WITH newest AS (
     FROM benchmark_results WHERE run_id IN (SELECT run_id FROM newest) GROUP BY run_id
 )
 SELECT
-    run_id, started_at, model_id, device, runtime, runtime_mode, precision, status, git_commit,
+    run_id, started_at, model_id, device, device_name, runtime, runtime_mode, precision, status, git_commit,
     coalesce(results, 0) AS results, coalesce(measured, 0) AS measured, coalesce(doubtful, 0) AS doubtful
 FROM newest LEFT JOIN counts USING (run_id)
+LEFT JOIN (SELECT hardware_id, device_name FROM hardware_info) USING (hardware_id)
 ORDER BY started_at DESC, run_id DESC
 """
 IMPORTS = """
@@ -154,7 +155,7 @@ def _most_quantized(data: Data) -> str | None:
 RUN_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
     "started (UTC)": lambda row: text_cell(time_text(row["started_at"])),
     "model": lambda row: text_cell(row["model_id"], link=run_link(row["run_id"])),
-    "device": lambda row: text_cell(words.stated(row["device"])),
+    "device": lambda row: text_cell(words.device(row)),
     "runtime": lambda row: text_cell(words.engine(row)),
     "precision": lambda row: text_cell(words.precision(row)),
     "status": lambda row: state_cell(row["status"]),
@@ -227,7 +228,7 @@ def _alerts(data: Data) -> tuple[Grid, int]:
     columns: Mapping[str, Callable[[Any], Cell]] = {
         "raised (UTC)": lambda row: text_cell(time_text(row["created_at"])),
         "model": lambda row: text_cell(row["model_id"], link=run_link(row["run_id"])),
-        "device": column("device"),
+        "device": lambda row: text_cell(words.device(row)),
         "setup": lambda row: text_cell(_setup(row["runtime"], row["precision"], row[SETTINGS])),
         "point": lambda row: _points_cell(points[row["alert_id"]]),
         "metric": lambda row: text_cell(titles.get(row["metric"], row["metric"])),
@@ -256,7 +257,7 @@ def _regressions(data: Data) -> tuple[Grid, int]:
             time_text(one.history_time), link=_series_link(one.series_id, one.metric.column), hint="its trend"
         ),
         "model": lambda one: text_cell(one.model_id, link=run_link(one.run_id)),
-        "device": lambda one: text_cell(one.device),
+        "device": lambda one: text_cell(words.device({"device": one.device, "device_name": one.device_name})),
         "setup": lambda one: text_cell(_setup(one.runtime, one.precision, one.settings)),
         "point": lambda one: _points_cell(points[one.change_point_id]),
         "metric": lambda one: text_cell(one.metric.words),

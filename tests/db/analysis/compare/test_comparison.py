@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -17,7 +18,7 @@ from benchmarking.core.verdicts.judging import AB_HINT, MIN_LAUNCHES, judge
 from benchmarking.core.verdicts.words import Judgement
 from db.analysis.compare import comparison
 from db.analysis.compare.comparison import compare, compare_within, with_what_decides
-from db.analysis.compare.comparison_text import comparison_markdown, comparison_text
+from db.analysis.compare.comparison_text import comparison_junit, comparison_markdown, comparison_text
 from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
 from db.analysis.recommend.measured_options import judged, options_by_workload
 from db.analysis.recommend.recommendation import recommend
@@ -292,6 +293,21 @@ def test_sides_are_named_by_what_they_differ_in(store, sides):
     assert "task feature-extraction is " in sides("task=fill-mask", "task=feature-extraction").sentence
     assert sides("task=fill-mask", "task=feature-extraction").sentence.count("cpu") == 0
     assert "cuda is " in sides("device=cpu", "device=cuda").sentence
+
+
+def test_the_same_point_on_two_machines_is_two_rows_and_two_test_cases(store, sides):
+    for day, (card, slowdown) in enumerate({"A100": 0.5, "H100": 2.0}.items()):
+        for side, factor in (("a", 1.0), ("b", slowdown)):
+            store(
+                side, day=day, batch_sizes=(1,), sequence_lengths=(32,), slowdown=factor,
+                change=lambda run, card=card: Alter.on_device(run, card, "cuda"),
+            )  # fmt: skip
+    assert {one.subject["settings"][0]: one.judgement.verdict for one in sides().findings} == {
+        "hardware A100": "faster",
+        "hardware H100": "slower",
+    }
+    found = comparison_junit(sides(), (), 0, "", suite="compare")
+    assert len(set(re.findall('classname="(.*?)"', found))) == 2
 
 
 def test_an_equal_field_of_both_selections_must_be_equal(store, sides):
