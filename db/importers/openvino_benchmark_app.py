@@ -14,7 +14,7 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Point, Scalar, Severity
 from db.importers.support.building import ForeignRun, Format, precision_of, shaped
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import foreign_result
+from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import INT32_MAX, Fields, MetricTable, csv_lines, parsed_number, understood
 from db.importers.support.serving import NOT_STATED
 
@@ -154,7 +154,9 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
     mode: dict[str, Scalar | None] = {
         "api": setup.text("api") or None,
         "inference_only": only,
-        "hint": _option(options, "hint"),
+        "hint": _option(options, "hint") or (setup.text("hint") or "").lower() or None,
+        "ip": setup.text("ip"),
+        "pin": "NO" if setup.text("pin") else None,
         **Fields(options.file, given, options.path).other_settings(NO_SETTING, STANDARD),
         **{
             f"{(stream[1] or stream[2]).lower()}_streams": setup.text(name) or None
@@ -163,7 +165,7 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
         },
     }
     mode["infer_precision"] = word if precision == "other" else None
-    threads = _option(options, "nthreads") or ""
+    threads = _option(options, "nthreads") or setup.text("nthreads") or ""
     return {
         "model_id": model_id,
         "device_type": "openvino",
@@ -178,14 +180,15 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
 def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...], str]:
     """The point, with the shapes on the command line; a doubt if these imply another batch size; and the shapes, if
     they are no sequence and no square image."""
-    batch_size = setup.count("batch_size") or 1
+    stated = setup.count("batch_size")
+    batch_size, doubts = stated or 1, () if stated else (BATCH_NOT_STATED,)
     # The static shape of the main input: input_ids, or the only one.
     text = _option(options, "data_shape") or _option(options, "shape") or ""
     shapes = {found[1]: tuple(map(int, found[2].split(","))) for found in SHAPE.finditer(text) if len(found[2]) < 40}
     shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else ())
     point, others = shaped(Point(batch_size=batch_size, concurrency=concurrency), shapes)
-    if not shape or shape[0] == batch_size or not all(0 < size <= INT32_MAX for size in shape):
-        return point, (), others
+    if stated is None or not shape or shape[0] == batch_size or not all(0 < size <= INT32_MAX for size in shape):
+        return point, doubts, others
     return point, (doubt("batch_size_differs", "noisy", batch_size=batch_size, shape=list(shape)),), others
 
 
@@ -251,15 +254,19 @@ def _fields(file: ForeignFile, data: Mapping[str, Any], place: str = "") -> dict
 
 
 def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
-    """Sections of "name;value" lines by their titles. A repeated name, or a longer line, has a list."""
+    """Sections of "name;value" lines by their titles. A repeated name, or a longer line, has a list. The names below a
+    group of inputs are those of all calls again, of the group's own."""
     found: dict[str, dict[str, list[Any]]] = {}
     section: dict[str, list[Any]] | None = None
+    group = ""
     for number, cells in csv_lines(file, delimiter=";"):
         title = TITLES.get(cells[0].strip().lower()) if len(cells) < 3 else None
         if title is not None and not any(cells[1:]):
-            section = found.setdefault(title, {})
+            section, group = found.setdefault(title, {}), ""
         elif section is not None:
-            section.setdefault(cells[0], []).append(cells[1] if len(cells) == 2 else cells[1:])
+            group = f"group{cells[1]}: " if cells[0] == "group" and len(cells) == 2 else group
+            name = f"{group}{cells[0]}" if cells[0] in section else cells[0]
+            section.setdefault(name, []).append(cells[1] if len(cells) == 2 else cells[1:])
         else:
             file.leave_out(f"line {number}", f"above the first section: {file.beginning(';'.join(cells))!r}")
     return {
@@ -286,15 +293,25 @@ PRINTED: dict[str, dict[str, re.Pattern[str]]] = {
     },
     SETUP: {
         "topology": re.compile(r"NETWORK_NAME: (\S+)"),
-        "batch_size": re.compile(r"(?:Model|Network) batch size:\s*(\d+)"),
+        "batch_size": re.compile(r"(?:Model|Network) batch size:\s*(\S+)"),
+        "benchmark_mode": re.compile(r"Benchmarking in (full|inference only) mode"),
         "api": re.compile(r"Start inference (a?sync)hronously"),
         "nireq": re.compile(r"Start inference asynchronously[^\n]*?(\d+) inference requests"),
         "precision": re.compile(r"INFERENCE_PRECISION_HINT: (?:<Type: ')?(\w+)"),
         "streams": re.compile(r"NUM_STREAMS: (\d+)"),
-        "target_device": re.compile(r"(?:Execution Devices:|EXECUTION_DEVICES:|\[ INFO \] DEVICE:) ?\[?'?([\w.]+)"),
+        "executed_on": re.compile(r"(?:Execution Devices:|EXECUTION_DEVICES:|\[ INFO \] DEVICE:) ?(\[[^\]\n]*\]|\S+)"),
     },
 }
 """Section and name -> the printed line."""
+PRINTED_OPTIONS = {
+    "hint": re.compile(r"PERFORMANCE_HINT: (?:PerformanceMode\.)?(\w+)"),
+    "nthreads": re.compile(r"INFERENCE_NUM_THREADS: (\d+)"),
+    "pin": re.compile(r"ENABLE_CPU_PINNING: (False|NO)"),
+}
+"""Option -> the line with its value, for a log without the command."""
+VIRTUAL_DEVICE = re.compile(r"^\[ INFO \] (AUTO|MULTI|HETERO|BATCH)\s*$", re.MULTILINE)
+"""What shares its work among the devices, named with the versions."""
+INPUT_TYPE = re.compile(r"\(node: [^)\n]*\) : (\w+) /")
 TIMED = re.compile(r"([A-Z][\w %-]{0,100}?):?\s+(-?[\d.]+ (?:[mu]s|FPS))\s*$")
 """A line with another time or rate."""
 FLAG = re.compile(r"\s(--?[a-z]\w*)(?:[= ](?!-)(\"[^\"]*\"|'[^']*'|\S+))?")
@@ -334,10 +351,17 @@ def _from_printed(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
         in_us = parsed_number(number) if unit == "us" else number
         sections[RESULTS][name] = in_us if isinstance(in_us, str) else in_us / US_PER_MS
     setup = sections[SETUP]
-    setup["target_device"] = setup.get("target_device") or options.get("-d") or options.get("--target_device")
+    devices = re.findall(r"[\w.]+", setup.pop("executed_on", ""))
+    if not command:
+        setup |= {name: found[1] for name, pattern in PRINTED_OPTIONS.items() if (found := pattern.search(text))}
+        given = INPUT_TYPE.findall(text.partition("[Step 6/11]")[2].partition("outputs:")[0])
+        setup["ip"] = ",".join(dict.fromkeys(given)) or None
+    shared_by = [f"{found[1]}:" for found in VIRTUAL_DEVICE.finditer(text)]
+    executed = "".join([*shared_by[:1], ",".join(devices)])
+    setup["target_device"] = options.get("-d") or options.get("--target_device") or executed or None
     setup.setdefault("api", options.get("-api"))
     if streams := setup.pop("streams", None):
-        setup[f"number of {(setup['target_device'] or 'CPU').partition('.')[0]} streams"] = streams
+        setup[f"number of {(devices or ['CPU'])[0].partition('.')[0]} streams"] = streams
     known = [pattern for names in PRINTED.values() for pattern in names.values()]
     timed = (TIMED.search(line) for line in lines if not any(one.search(line) for one in known))
     others = {found[1]: found[2] for found in timed if found}

@@ -228,3 +228,66 @@ def test_options_tell_series_apart_but_for_inputs_outputs_and_lengths(tmp_path, 
     (tmp_path / "r.json").write_text(json.dumps(report))
     found = only_run(tmp_path / "r.json").cell.runtime_mode
     assert found == {"api": "sync", "inference_only": True, "hint": "latency", **mode}
+
+
+SETUP_OF_LOG = """\
+[Step 1/11] Parsing and validating input arguments
+[ INFO ] Device info:
+[ INFO ] CPU
+[ INFO ] Model batch size: 1
+[Step 6/11] Configuring input of the model
+[ INFO ]     x (node: x) : u8 / [N,C,H,W] / [1,3,8,8]
+[ INFO ] Model outputs:
+[ INFO ]     Result_5 (node: Convolution_4) : f32 / [...] / [1,4,8,8]
+[ INFO ]   INFERENCE_NUM_THREADS: 2
+[ INFO ]   PERFORMANCE_HINT: LATENCY
+[ INFO ]   ENABLE_CPU_PINNING: True
+[ INFO ]   EXECUTION_DEVICES: ['CPU']
+[ INFO ] Benchmarking in inference only mode (inputs filling are not included in measurement loop).
+[ INFO ] Count:            200 iterations
+[ INFO ]    Average:       137.31 us
+[ INFO ] Throughput:   6934.83 FPS
+"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "other", "expected"),
+    [
+        ("", "", {}),
+        ("THREADS: 2", "THREADS: 1", {"num_threads": 1}),
+        ("HINT: LATENCY", "HINT: PerformanceMode.THROUGHPUT", {"hint": "throughput"}),
+        ("PINNING: True", "PINNING: False", {"pin": "NO"}),
+        (": u8 / [N", ": f32 / [N", {"ip": "f32"}),
+        ("inference only", "full", {"inference_only": False}),
+        ("['CPU']", "['GPU.0', 'CPU']", {"device": "openvino:GPU.0,CPU"}),
+        ("] CPU\n", "] MULTI\n", {"device": "openvino:MULTI:CPU"}),
+    ],
+)
+def test_a_log_without_its_command_has_the_settings_that_it_prints(tmp_path, printed, other, expected):
+    (tmp_path / "a.log").write_text(SETUP_OF_LOG.replace(printed, other))
+    run = only_run(tmp_path / "a.log")
+    found = {**run.cell.runtime_mode, "num_threads": run.cell.num_threads, "device": run.cell.device.selector}
+    plain = {"hint": "latency", "ip": "u8", "inference_only": True, "num_threads": 2, "device": "openvino:CPU"}
+    assert found == plain | expected
+    assert run.provenance.command == ("benchmark_app",)
+
+
+@pytest.mark.parametrize("device", ["AUTO", "GPU", "MULTI:GPU,CPU", "HETERO:GPU,CPU"])
+def test_the_device_of_a_log_is_the_one_of_its_command(tmp_path, device):
+    text = f"benchmark_app -m resnet50.xml -d {device}\n{SETUP_OF_LOG.replace('CPU', 'GPU.0')}"
+    (tmp_path / "a.log").write_text(text)
+    assert only_run(tmp_path / "a.log").cell.device.selector == f"openvino:{device}"
+
+
+def test_a_batch_between_two_sizes_is_not_stated_and_a_groups_times_are_not_the_runs(tmp_path):
+    (tmp_path / "a.log").write_text(SETUP_OF_LOG.replace("size: 1", "size: 1..4"))
+    with left_out("batch_size: expected a number, found '1..4'"):
+        (result,) = only_run(tmp_path / "a.log").results
+    assert "batch_size_not_stated" in [doubt.kind for doubt in result.doubts]
+    report = (FOLDER / "benchmark_report.csv").read_text()
+    (own,) = only_run(FOLDER / "benchmark_report.csv").results
+    groups = "group; x: [1,3,8,8]\navg latency;0.05\nmin latency;0.04\n"
+    (tmp_path / "b.csv").write_text(report.replace("throughput;", f"{groups}throughput;"))
+    run = only_run(tmp_path / "b.csv")
+    assert run.results[0].metrics == own.metrics
+    assert run.origin.kept["execution_results"]["group x: [1,3,8,8]: avg latency"] == "0.05"
