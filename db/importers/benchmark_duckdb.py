@@ -96,7 +96,21 @@ COUNTS = {
     "warmup_iterations": ("warmup_iterations", "num_warmup"),
 }
 """What a result's row states, or else its run's, by the columns of both."""
+MODEL = ("model_id", "model_name", "model")
+FAMILY = ("architecture_type", "architecture", "model_type")
+RUNTIME = ("runtime", "framework", "backend")
+PRECISION = ("precision", "dtype", "torch_dtype")
+DEVICE = ("device", "device_type")
+SETUP = (
+    *(MODEL, FAMILY, RUNTIME, PRECISION, DEVICE),
+    *((name,) for name in ("task", "device_name", "device_count", "hardware_id")),
+    ("model_revision", "revision"),
+)
+"""The columns of what a run is of. A result's row that states them is of another run where they differ."""
 THREADS = ("num_threads", "threads")
+OF_RESULT = (*COUNTS.values(), *SETUP, THREADS)
+CONFIGURATIONS = ("metadata", "settings", "params", "parameters", "configuration", "config")
+"""Columns of objects whose fields are named like columns; the last one counts."""
 SETTING = re.compile(
     r"runtime_mode|(?:use|enable)_\w+|\w+_enabled|\w*(?:attention|attn|optimi[sz]ation|quantization|compile|sdpa|kv_cache)"
     r"(?:_(?:implementation|backend|level|mode|method|dtype|type|bits))?|(?:compile|execution|power)_mode|opt_level|"
@@ -165,13 +179,28 @@ def read_tables(file: ForeignFile) -> Tables:
                     named = zip(columns, row, strict=True)
                     values = {name.lower(): plain(value) for name, value in named if value is not None}
                     place = f"{table} row {len(tables[table]) + 1}"
-                    tables[table].append(Fields(file, values, place, numbers_are_text=True))
+                    tables[table].append(_with_configuration(Fields(file, values, place, numbers_are_text=True)))
                     size += sum(len(value) for value in row if isinstance(value, str | bytes | list | dict))
                     if size > MAX_SIZE:
                         file.refuse(
                             f"{place}: more than {MAX_SIZE:,} values in lists and characters: import it in parts"
                         )
     return tables
+
+
+def _with_configuration(row: Fields) -> Fields:
+    """The row with what its objects of settings state under the names of columns that it lacks."""
+    held = {name.lower(): value for place in CONFIGURATIONS for name, value in _object_in(row, place).items()}
+    lacking = {name for names in OF_RESULT if first(row, names) is None for name in names}
+    known = {name for name in held if name in lacking or (SETTING.fullmatch(name) and name not in row)}
+    return _over({name: held[name] for name in known}, row)
+
+
+def _over(values: Mapping[str, Any], row: Fields) -> Fields:
+    """The row with these values in place of its own."""
+    all_values = {**{name: row.peek(name) for name in row}, **values}
+    named = {name: value for name, value in all_values.items() if value is not None}
+    return Fields(row.file, named, row.path, numbers_are_text=True) if values else row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +219,8 @@ class ResultRow:
     """The other fields of the rows."""
     mode: Mapping[str, Scalar]
     """The settings in the rows."""
+    setup: Mapping[str, str]
+    """What they state of `SETUP`, by the first of its columns."""
 
 
 def raw_by_result(file: ForeignFile, tables: Tables) -> Raw:
@@ -239,6 +270,7 @@ def result_row(row: Fields, run_id: str, raw: Raw, of_run: Mapping[str, int | No
     status = STATUSES.get((stated or "ok").lower(), "ok" if metrics else "failed")
     ids: dict[str, Json] = {"run_id": run_id, "result_id": id_in(row, "result_id", "id")}
     mode = settings_in(row)
+    setup = {names[0]: str(row.any(name)) for names in SETUP if (name := first(row, names))}
     return ResultRow(
         point=point,
         metrics=metrics,
@@ -250,6 +282,7 @@ def result_row(row: Fields, run_id: str, raw: Raw, of_run: Mapping[str, int | No
         doubts=(BATCH_NOT_STATED,) if counts["batch_size"] is None else (),
         rows=({**row.rest(), **ids, **({} if stated is None else {"status": stated})},),
         mode=mode,
+        setup=setup,
     )
 
 
@@ -419,8 +452,6 @@ def count_in(row: Fields, *names: str) -> int | None:
     return None if name is None else row.count(name)
 
 
-MODEL = ("model_id", "model_name", "model")
-FAMILY = ("architecture_type", "architecture", "model_type")
 STARTED = ("started_at", "timestamp", "created_at", "run_timestamp", "start_time", "date")
 FINISHED = ("finished_at", "completed_at", "end_time")
 DEFINITIONS = {"*": "as the program that wrote the file defines it, which the file does not say"}
@@ -454,7 +485,38 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 def _runs(
     run_id: str, row: Fields, held: Sequence[ResultRow], hardware: Mapping[str, Sequence[Fields]]
 ) -> Iterator[ForeignRun]:
-    """The runs of a row of runs and its results: one for each setting of these."""
+    """The runs of a row of runs and its results: one for each setup and each setting of these."""
+    of_run = settings_in(row.unread_copy())
+    stated = {names[0]: str(row.peek(name)) for names in SETUP if (name := first(row, names))}
+    groups = grouped(
+        (
+            (
+                json.dumps({**of_run, **one.mode}, sort_keys=True),
+                json.dumps({name: word for name, word in one.setup.items() if stated.get(name) != word}),
+            ),
+            one,
+        )
+        for one in held
+    )
+    for (text, other), alike in (groups or {(json.dumps(of_run), "{}"): []}).items():
+        mode, own = json.loads(text), json.loads(other)
+        run_results = list(understood(row.file, merged(alike), result_of))
+        kinds = {word.partition(":")[0] for word in (stated.get("device", ""), own.get("device", "")) if word}
+        if "hardware_id" in own or len(kinds) > 1:  # then the device that the run names is another one
+            own = {"device_name": None, "device_count": None} | own
+        found = _setup(run_id, _over(own, row), hardware)
+        yield ForeignRun(
+            key=" ".join((run_id, *([text] if mode else ()), *([other] if own else ()))),
+            results=run_results,
+            status=None if run_results else STATUSES.get((text_in(row, "status") or "").lower(), "failed"),
+            num_threads=mode.pop("num_threads", None),
+            runtime_mode=mode,
+            **found,
+        )
+
+
+def _setup(run_id: str, row: Fields, hardware: Mapping[str, Sequence[Fields]]) -> dict[str, Any]:
+    """What a row of runs and that of its machine state, but for settings."""
     # The row of the machine: the one that the run names, or the only one.
     machine_id = id_in(row, "hardware_id")
     only = next(iter(hardware.values())) if machine_id is None and len(hardware) == 1 else ()
@@ -462,21 +524,24 @@ def _runs(
     machine = named[0] if named else Fields(row.file, {}, "hardware_info")
     started, finished = first(row, STARTED), first(row, FINISHED)
     begin, end = (row.time(name) if name else None for name in (started, finished))
-    family, stated = text_in(row, *FAMILY), text_in(row, "status")
+    family, status = text_in(row, *FAMILY), text_in(row, "status")
     known = family in plugins.family_names()
     machines, cpu = text_in(machine, "device_type"), text_in(machine, "cpu_model", "cpu_name", "cpu", "processor")
-    kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
+    kind = (text_in(row, *DEVICE) or machines or "unknown").partition(":")[0].lower()
     device_name, memory_bytes = (
         text_in(machine, "device_name", "gpu_name", "accelerator"),
         machine.integer("memory_bytes"),
     )
     is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row describes the machine's other device
     found: dict[str, Any] = {
+        "started_at": begin,
+        "stated_times": (row.text(started),) if started else (),
+        "finished_at": end if begin and end and end >= begin else None,
         "model_id": text_in(row, *MODEL) or "unknown",
         "family": family if known else None,
         "task": text_in(row, "task") or "benchmark",
-        "runtime": text_in(row, "runtime", "framework", "backend") or "unknown",
-        "precision_word": text_in(row, "precision", "dtype", "torch_dtype"),
+        "runtime": text_in(row, *RUNTIME) or "unknown",
+        "precision_word": text_in(row, *PRECISION),
         "host": text_in(row, "host", "hostname") or text_in(machine, "host", "hostname"),
         "tool_version": text_in(row, "tool_version"),
         "parameter_count": row.integer("parameter_count"),
@@ -493,26 +558,10 @@ def _runs(
         "cpu_threads": count_in(machine, "cpu_threads", "logical_cores"),
         "memory_bytes": machine.integer("system_memory_bytes"),
     }
-    of_run = settings_in(row)
-    own: dict[str, Json] = {"run_id": run_id, "status": stated, "architecture_type": None if known else family}
+    settings_in(row)  # which are in the mode, and not kept once more
+    own: dict[str, Json] = {"run_id": run_id, "status": status, "architecture_type": None if known else family}
     kept = {**row.rest(), **{name: value for name, value in own.items() if value is not None}}
-    # Results of other settings are other runs.
-    modes = grouped((json.dumps({**of_run, **one.mode}, sort_keys=True), one) for one in held)
-    for text, alike in (modes or {json.dumps(of_run): []}).items():
-        mode = json.loads(text)
-        run_results = list(understood(row.file, merged(alike), result_of))
-        yield ForeignRun(
-            key=f"{run_id} {text}" if mode else run_id,
-            results=run_results,
-            started_at=begin,
-            stated_times=(row.text(started),) if started else (),
-            finished_at=end if begin and end and end >= begin else None,
-            status=None if run_results else STATUSES.get((stated or "").lower(), "failed"),
-            num_threads=mode.pop("num_threads", None),
-            runtime_mode=mode,
-            kept={"benchmark_runs": kept, "hardware_info": machine.rest()},
-            **found,
-        )
+    return {**found, "kept": {"benchmark_runs": kept, "hardware_info": machine.rest()}}
 
 
 def _by(file: ForeignFile, rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:

@@ -285,3 +285,42 @@ def test_a_bad_row_takes_no_other_with_it(runs_of, sql, message, left):
     first, second = runs[0].results
     (samples,) = (one for one in first.samples if one.phase == "measure")
     assert (len(samples.values), second.metrics["latency_mean_ms"]) == (left, 10.0)
+
+
+def test_what_a_results_row_states_of_its_model_device_and_machine_is_its_own(runs_of):
+    runs = runs_of("""
+        CREATE TABLE hardware_info (hardware_id VARCHAR, device_type VARCHAR, device_name VARCHAR);
+        INSERT INTO hardware_info VALUES ('a', 'cuda', 'A100'), ('b', 'cpu', 'EPYC');
+        CREATE TABLE benchmark_runs (run_id INT, created_at TIMESTAMP, model_name VARCHAR, device VARCHAR,
+            device_name VARCHAR);
+        INSERT INTO benchmark_runs VALUES (1, '2025-01-01', 'bert', 'cuda', 'H100');
+        CREATE TABLE benchmark_results (result_id INT, run_id INT, model_name VARCHAR, precision VARCHAR,
+            hardware_id VARCHAR, device VARCHAR, runtime VARCHAR, batch_size INT, latency_mean_ms DOUBLE);
+        INSERT INTO benchmark_results VALUES (1, 1, 'bert', NULL, NULL, 'cuda', NULL, 1, 5.0),
+            (2, 1, 'gpt2', 'fp32', 'a', 'cuda', 'onnxruntime', 1, 20.0),
+            (3, 1, NULL, 'fp16', 'b', 'cpu', 'eager', 1, 2.0);
+    """)
+    assert [
+        (one.cell.workload.model_id, one.cell.precision, one.cell.runtime, one.cell.device.type, one.cell.device.name)
+        for one in runs
+    ] == [
+        ("bert", "unknown", "unknown", "cuda", "H100"),
+        ("gpt2", "float32", "onnxruntime", "cuda", "A100"),
+        ("bert", "float16", "eager", "cpu", "EPYC"),
+    ]
+    assert [one.results[0].metrics["latency_mean_ms"] for one in runs] == [5.0, 20.0, 2.0]
+
+
+def test_an_object_of_settings_is_read_under_the_names_of_columns(runs_of):
+    first, second = runs_of("""
+        CREATE TABLE benchmark_runs (run_id INT, model_name VARCHAR, config VARCHAR);
+        INSERT INTO benchmark_runs VALUES
+            (1, 'bert', '{"batch_size": 8, "precision": "int8", "model_id": "x", "use_cache": true, "note": "n"}'),
+            (2, 'bert', '{"batch_size": 1, "dtype": "fp32", "threads": 4}');
+        CREATE TABLE benchmark_results (result_id INT, run_id INT, latency_mean_ms DOUBLE);
+        INSERT INTO benchmark_results VALUES (1, 1, 5.0), (2, 2, 20.0);
+    """)
+    assert (first.results[0].point.batch_size, first.cell.precision) == (8, "int8")
+    assert (first.cell.workload.model_id, first.cell.runtime_mode) == ("bert", {"use_cache": True})
+    assert (second.results[0].point.batch_size, second.cell.precision, second.cell.num_threads) == (1, "float32", 4)
+    assert "note" in first.origin.kept["benchmark_runs"]["config"]
