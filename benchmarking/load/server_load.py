@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import field, replace
+from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,7 +59,6 @@ from benchmarking.measure import machine_state
 from benchmarking.measure.doubt_rules import about_window
 from benchmarking.measure.machine_state import capture
 
-LOCAL = ("127.0.0.1", "::1", "localhost")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 CONNECT_S = 10.0
 """Time limit of the first connection to the server."""
@@ -245,7 +246,7 @@ class ServerLoad:
         is_open: bool,
     ) -> Run:
         """The record of all levels. Raises StorageError if an anonymous name cannot be made."""
-        is_local = urlsplit(self.target.url).hostname in LOCAL
+        is_local = is_here(urlsplit(self.target.url).hostname or "")
         device = Device(
             type="server", selector="server", found=True, name=self.hardware or (None if is_local else self._name())
         )
@@ -297,7 +298,7 @@ class ServerLoad:
             results=tuple(self._with_prompt_length(results)),
             quality=self.quality,
         )
-        return without_address(run, self.target.url, self._name()) if self.is_anonymous and not is_local else run
+        return without_address(run, self.target.url, self._name()) if self.is_anonymous and self.own is None else run
 
     def _with_prompt_length(self, results: Sequence[Result]) -> Sequence[Result]:
         """The results with the server's count of prompt tokens, if it states one and all prompts have one length.
@@ -391,11 +392,23 @@ def own_processors() -> list[int] | None:
         return None
 
 
+@cache
+def is_here(host: str) -> bool:
+    """Whether a host's name or address is this machine's: servers print 0.0.0.0 as theirs, and scripts name the
+    machine. Not if the name is unknown, or another machine's too."""
+    try:
+        found = {str(one[4][0]) for one in socket.getaddrinfo(host, None)}
+        own = {one.address for each in psutil.net_if_addrs().values() for one in each}
+    except (OSError, UnicodeError):
+        return False
+    return all(one in own or (ip := ip_address(one)).is_loopback or ip.is_unspecified for one in found)
+
+
 def server_processes(target: Target) -> list[int]:
     """The processes that listen on the target's port on this machine, with their children; empty for another machine,
     or if unknown."""
     parts = urlsplit(target.url)
-    if parts.hostname not in LOCAL:
+    if not is_here(parts.hostname or ""):
         return []
     port = parts.port or DEFAULT_PORTS[parts.scheme]
     try:

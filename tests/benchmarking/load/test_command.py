@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
+import socket
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
@@ -13,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import inf
 from urllib.parse import quote
 
+import psutil
 import pytest
 
 pytest.importorskip("httptools")
@@ -324,6 +327,7 @@ def anonymous_run(address, results, monkeypatch, tmp_path):
     monkeypatch.setattr("platformdirs.user_data_path", lambda *_, **__: tmp_path)
     monkeypatch.setattr(load_server, "check_listening", lambda target: None)
     monkeypatch.setattr("socket.getaddrinfo", lambda *_: [(2, 1, 6, "", ("10.9.8.7", 0))])
+    server_load.is_here.cache_clear()
     command = [
         "--url",
         f"http://{address}/v1",
@@ -365,6 +369,35 @@ def test_an_anonymous_load_does_not_contain_the_servers_address(stored, monkeypa
     again, _ = anonymous_run("10.1.2.3:8000", results, monkeypatch, tmp_path)
     assert again.hardware.hardware_id == runs["10.1.2.3:8000"].hardware.hardware_id
     assert len({run.hardware.hardware_id for run in runs.values()}) == len(runs)
+
+
+def test_a_server_on_this_machine_is_one_under_every_address_of_it(stored, monkeypatch):
+    """Servers print 0.0.0.0 as their address, and scripts name the machine."""
+    run, known = stored[1], socket.getaddrinfo
+    own = next(one.address for each in psutil.net_if_addrs().values() for one in each if one.family == socket.AF_INET)
+    names = {"this-machine": [own], "balanced": [own, "192.0.2.1"], "elsewhere": ["192.0.2.1"]}
+
+    def resolved(host, *rest):
+        return [(2, 1, 6, "", (one, 0)) for one in names[host]] if host in names else known(host, *rest)
+
+    monkeypatch.setattr("socket.getaddrinfo", resolved)
+    server_load.is_here.cache_clear()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        found = {}
+        for host in ("127.0.0.1", "0.0.0.0", "127.0.0.2", "[::1]", "localhost", own, *names, "no-such.invalid"):
+            arguments = load_server._parser().parse_args(["--url", f"http://{host}:{port}/v1", "--model", "m"])
+            target = Target(url=arguments.url, model="m")
+            load = load_server._server_load(arguments, {}, load_server._traffics(arguments)[0], target, print)
+            made = load.run(run.results[:1], {}, run.provenance, utc_now(), is_open=True)
+            is_another = made.cell.device.name == f"{host}:{port}" and made.hardware.cpu_model is None
+            found[host] = (os.getpid() in load.server_pids, is_another)
+    server_load.is_here.cache_clear()
+    others = {host for host, each in found.items() if each == (False, True)}
+    assert others == {"balanced", "elsewhere", "no-such.invalid"}
+    assert {each for host, each in found.items() if host not in others} == {(True, False)}
 
 
 def test_levels_that_failed_for_the_same_reason_are_one_line(stored, capsys):
