@@ -467,10 +467,12 @@ POOLED = "pooled: with the requests of higher rates that did better, since the s
 
 def least_to_tell(share: float) -> int:
     """The least number of requests that tell whether this share of them meets a limit: one of them may then miss it.
-    The 99th percentile of ten requests is unknown."""
-    return 1 if share >= 1 else math.ceil(1 / (1 - share) - 1e-9)
+    The 99th percentile of ten requests is unknown. No number tells all; it takes as many as the highest percentile."""
+    return LEAST_FOR_ALL if share >= 1 else math.ceil(1 / (1 - share) - 1e-9)
 
 
+LEAST_FOR_ALL = 1000
+"""p99.9 takes as many. Fewer would make the strictest share the easiest to tell."""
 LEAST_TO_TELL = least_to_tell(LEAST_GOOD)
 
 

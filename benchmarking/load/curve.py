@@ -213,8 +213,8 @@ def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
     if unknown and (asked == "missed" or True not in held):
         known = [kind for level in levels if holds(level) is None for kind in disturbances(level)]
         share = required(levels[0])
-        tells = f"do not tell {100 * share:g}%: use {least_to_tell(share)} or more"
-        known += [f"{min(few)} requests {tells}"] if few else []
+        tells = f"cannot tell {100 * share:g}%: use {least_to_tell(share)} or more"
+        known += [f"{counted(min(few), 'request')} {tells}"] if few else []
         why = f": {'; '.join(dict.fromkeys(known))}" if known else ""
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} of {of_all}{why}")
     return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: the limits held at {held.count(True)} of {of_all}")

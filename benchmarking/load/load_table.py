@@ -24,7 +24,7 @@ from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import grouped, listed, number, why_text, wrapped
+from benchmarking.core.text import counted, grouped, listed, number, why_text, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.core.verdicts.words import SIMULATED
 from benchmarking.load.curve import (
@@ -295,7 +295,7 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
                 f"{name} ({level.status}{', no request was sent' * (is_sure is None)})"
             )
         elif is_sure is None and holds(level) is not None:
-            untold.append(f"{name} ({count} requests do not tell {wanted}, {to_tell} do)")
+            untold.append(f"{name} ({counted(count, 'request')} cannot tell {wanted}, {to_tell} can)")
         elif is_sure is None:
             untold.append(f"{name} ({', '.join(disturbances(level)) or 'unknown'})")
         else:
@@ -306,7 +306,10 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
             missed.append(f"{name} ({kinds})")
     rule = f"{wanted} of the requests met {limits_text(limits)}"
     if held:
-        parts = [f"at least {rule} at {', '.join(held)}", f"not at {', '.join(missed)}" if missed else ""]
+        parts = [
+            f"{'at least ' * (needed_share < 1)}{rule} at {', '.join(held)}",
+            f"not at {', '.join(missed)}" if missed else "",
+        ]
     else:
         none = "no level is known to hold" if untold else "no level holds"
         parts = [f"{none}: fewer than {rule} at {', '.join(missed)}" if missed else ""]

@@ -425,8 +425,8 @@ def _why_unknown(row: Row, share: Share | None, demand: Demand) -> str:
     else:
         is_few, count = not share.unknown or share.met / share.n >= demand.share, share.n
     if is_few:
-        needed = least_to_tell(demand.share)
-        return f"{count} requests do not tell {100 * demand.share:.4g} %: measure {needed} or more (--num-requests)"
+        few, needed = counted(count, "request"), least_to_tell(demand.share)
+        return f"{few} cannot tell {100 * demand.share:.4g} %: measure {needed} or more (--num-requests)"
     if share is not None and share.late:
         return f"{share.late} of {share.n} requests may have missed a limit only because they were sent late"
     if share is not None:

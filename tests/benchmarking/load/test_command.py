@@ -742,12 +742,12 @@ def test_the_rates_that_hold_are_named_in_one_sentence(stored, levels, sentence,
 @pytest.mark.parametrize(
     ("outside", "count", "words"),
     [
-        (1, 50, "not judged: 5/s (50 requests do not tell 99%, 100 do)"),
+        (1, 50, "not judged: 5/s (50 requests cannot tell 99%, 100 can)"),
         (2, 50, "fewer than 99% of the requests met ttft:10000ms at 5/s (96.0%: 2 of 50)"),
         (2, 150, "fewer than 99% of the requests met ttft:10000ms at 5/s (98.7%: 2 of 150)"),
         (3, 50, "at 5/s (94.0%)"),
         (2, 200, "at least 99% of the requests met ttft:10000ms at 5/s"),
-        (0, 50, "not judged: 5/s (50 requests do not tell 99%, 100 do)"),
+        (0, 50, "not judged: 5/s (50 requests cannot tell 99%, 100 can)"),
     ],
 )
 def test_a_level_holds_misses_or_does_not_tell_by_the_rule_of_the_gate(stored, outside, count, words, capsys):
@@ -797,16 +797,37 @@ def test_few_requests_within_the_limits_do_not_pass_a_gate(stored, capsys):
         return curve.limits_outcome([sent(*counts)], "missed")
 
     assert gated(10).exit_code == 3
-    assert "not known at 1 of 1 level: 10 requests do not tell 99%: use 100 or more" in gated(10).text
+    assert "not known at 1 of 1 level: 10 requests cannot tell 99%: use 100 or more" in gated(10).text
     assert gated(100).exit_code == 0
     assert gated(60, 1).exit_code == 3, "40 more that meet them would do"
     assert gated(60, 2).exit_code == 1
     load_table.print_run(replace(stored[1], results=(sent(10), sent(100))), as_json=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        "at least 99% of the requests met ttft:10000ms at 5/s; not judged: 5/s (10 requests do not tell 99%, 100 do)"
+        "at least 99% of the requests met ttft:10000ms at 5/s; not judged: 5/s (10 requests cannot tell 99%, 100 can)"
         in shown
     )
+
+
+def test_all_requests_are_told_by_no_fewer_than_nearly_all(stored, capsys):
+    """A level of one request passed a gate on 100 %, and one of 999 none on 99.9 %."""
+    (level,) = of_levels(stored[1], (5.0, 1.0)).results
+
+    def sent(share, count, outside=0):
+        metrics = {**level.metrics, "requests_sent": count, "goodput_share": 1 - outside / count}
+        extra = {**level.extra, "load": {"required_share": share}}
+        return replace(level, requests=(), metrics=metrics, extra=extra)
+
+    for share in (0.999, 1.0):
+        outcomes = [curve.limits_outcome([sent(share, *counts)], "missed") for counts in ((1,), (999,), (1000,))]
+        assert [one.exit_code for one in outcomes] == [3, 3, 0]
+        assert f"1 request cannot tell {100 * share:g}%: use 1000 or more" in outcomes[0].text
+    assert curve.limits_outcome([sent(1.0, 3, 1)], "missed").exit_code == 1, "more would not help"
+    load_table.print_run(replace(stored[1], results=(sent(1.0, 1), sent(1.0, 1000))), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "100% of the requests met" in shown
+    assert "at least 100%" not in shown
+    assert "(1 request cannot tell 100%, 1000 can)" in shown
 
 
 def test_a_level_that_misses_holds_together_with_higher_ones_that_did_better(stored, capsys):
@@ -836,7 +857,7 @@ def test_a_share_of_its_own_decides_how_many_requests_pass_a_gate(stored, capsys
     def gated(*counts):
         return curve.limits_outcome([sent(*counts)], "missed")
 
-    assert "10 requests do not tell 95%: use 20 or more" in gated(10).text
+    assert "10 requests cannot tell 95%: use 20 or more" in gated(10).text
     assert [gated(*counts).exit_code for counts in ((10,), (20,), (40, 2), (40, 3))] == [3, 0, 0, 1]
     load_table.print_run(replace(stored[1], results=(sent(40, 2),)), as_json=False)
     shown = " ".join(capsys.readouterr().out.split())

@@ -549,7 +549,7 @@ def test_a_try_out_of_a_few_requests_shows_at_most_that_a_rate_is_missed(empty_d
     assert (code, found, of_server["holds_up_to"]) == (0, [(2.0, True), (50.0, False), (60.0, True)], 2.0)
     code, found, of_server = levels("alone")
     assert (code, found) == (3, [(50.0, None)])
-    assert of_server["levels"][0]["why_unknown"] == "5 requests do not tell 90 %: measure 10 or more (--num-requests)"
+    assert of_server["levels"][0]["why_unknown"] == "5 requests cannot tell 90 %: measure 10 or more (--num-requests)"
     code, found, of_server = levels("below")
     assert (code, found) == (3, [(50.0, None), (60.0, False)]), "what fails at a higher rate may hold at this one"
 
@@ -767,7 +767,7 @@ def test_a_stated_percentile_of_few_requests_tells_nothing_of_the_share(complete
     assert import_results.main([str(tmp_path / "few.json"), *database]) == 0
     assert recommend.main([MODEL, "--request-rate", "1", "--ttft-ms", "100", *database]) == code
     text = " ".join(capsys.readouterr().out.split())
-    assert ("99 requests do not tell 99 %: measure 100 or more" in text) == (code == 3)
+    assert ("99 requests cannot tell 99 %: measure 100 or more" in text) == (code == 3)
 
 
 def test_the_price_is_of_all_devices_of_a_server_or_a_run(tmp_path, capsys):
