@@ -132,21 +132,28 @@ def pass_on(code: int) -> None:
 
 def run_tasks(work: Coroutine[Any, Any, T]) -> T:
     """As `asyncio.run`, but no signal raises an error within a task, which asyncio would print with a traceback: the
-    signal cancels the work, as Ctrl-C does, and its handler is called after that."""
+    signal cancels the work, and its handler is called after that. Also for Ctrl-C, whose second one asyncio would raise
+    in the middle of its loop, which then waits for ever. One more signal within `REPEAT_S` does not count."""
     import asyncio
 
-    numbers = [getattr(signal, one, None) for one in ENDING_SIGNALS if _is_main()]
+    numbers = [getattr(signal, one, None) for one in ("SIGINT", *ENDING_SIGNALS) if _is_main()]
     before = {number: signal.getsignal(number) for number in numbers if number is not None}
     handled = {number: handler for number, handler in before.items() if callable(handler)}
     received: list[int] = []
+    last_s = -REPEAT_S
 
     async def watched() -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 
         def end(number: int) -> None:
+            nonlocal last_s
+            if time.monotonic() - last_s < REPEAT_S:
+                return
+            last_s = time.monotonic()
+            for one in asyncio.all_tasks(loop) if received else (task,):
+                one.cancel()
             received.append(number)
-            task.cancel()
 
         with suppress(NotImplementedError):  # Windows' loops have none: there signals raise as in `asyncio.run`
             for number in handled:

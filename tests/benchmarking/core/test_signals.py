@@ -52,6 +52,41 @@ def test_a_signal_within_a_task_ends_the_work_without_a_traceback(number):
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["True", "True", "[True]", "True"], "")
 
 
+TWICE = """
+import asyncio, os, signal
+from benchmarking.core.child_process import run_tasks
+
+called = asyncio.Handle._run
+
+def interrupted(handle):
+    if "lambda" not in repr(handle):  # which only wakes the loop
+        asyncio.Handle._run = called
+        os.kill(os.getpid(), signal.SIGINT)
+    called(handle)
+
+async def work():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        asyncio.Handle._run = interrupted
+        await asyncio.sleep(60)
+    finally:
+        print("ended")
+
+try:
+    run_tasks(work())
+except KeyboardInterrupt:
+    print("interrupted", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+
+
+def test_a_second_interrupt_before_the_work_has_ended_loses_nothing_of_its_end():
+    """`timeout -s INT` signals its child, and then the group of both. The second one here comes when the loop has taken
+    what wakes the work from its queue, but not called it: after an error there, the work would wait for ever."""
+    command = [sys.executable, "-c", TWICE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["ended", "interrupted", "True"], "")
+
+
 FORGOTTEN = """
 import os, signal, sys, time
 from benchmarking.core import child_process
