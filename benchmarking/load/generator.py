@@ -65,7 +65,7 @@ TensorRT-LLM (`timeout`, `cancelled`), and of gateways."""
 Count = Callable[[str], int]
 """The number of tokens of a text."""
 HOPELESS = 100
-"""Requests that a closed loop sends while every one fails. It has no schedule, so that a server which refuses at once
+"""Requests that may fail in a row before a closed loop ends. It has no schedule, so that a server which refuses at once
 would be sent as many as it can refuse."""
 TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 """Fields of a chat's delta with output: of OpenAI, and of the servers of reasoning models. Mistral's content is a list
@@ -304,21 +304,21 @@ class Generator:
                 task.add_done_callback(tasks.discard)
             await asyncio.gather(*tasks)
         else:
-            # A fixed number of conversations: the next starts when one has ended, unless all have failed.
+            # A fixed number of conversations: the next starts when one has ended.
             places = iter(range(level.number or MAX_REQUESTS // traffic.most_turns))
             end_s = loop.time() + level.duration_s if level.number is None else math.inf
-            ended, has_answer = 0, False
+            failures = 0
 
             async def one_place() -> None:
-                nonlocal ended, has_answer
-                while loop.time() < end_s and (has_answer or ended < HOPELESS):
+                nonlocal failures
+                while loop.time() < end_s and failures < HOPELESS:
                     place, turns = next(places, None), next(planned, None)
                     if place is None or turns is None:
                         return
                     first = len(found)
                     await self._converse(turns, loop.time(), place, found, end_s)
-                    has_answer = has_answer or found[first].error is None
-                    ended += 1
+                    if failures < HOPELESS:  # else the others have ended, and this one does
+                        failures = 0 if found[first].error is None else failures + 1
 
             await asyncio.gather(*(one_place() for _ in range(level.concurrency or 1)))
         return sorted(found, key=lambda one: one.intended_s)

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise, product
+from itertools import chain, groupby, pairwise, product
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
@@ -58,7 +58,7 @@ from benchmarking.core.sample_statistics import (
 from benchmarking.core.text import number
 from benchmarking.core.verdicts.words import MIN_CHANGE
 from benchmarking.load.connections import NO_SOCKET
-from benchmarking.load.generator import Level, omission_advice
+from benchmarking.load.generator import HOPELESS, Level, omission_advice
 from benchmarking.load.load_statistics import about_window, rates_of, window_of
 from benchmarking.load.observer import Observed
 from benchmarking.load.traffic import TOGETHER_MS, Traffic, per_token_ms, share_in_time, why_unknown
@@ -237,7 +237,9 @@ def result_of(
         extra["custom_metrics"] = {name: {"unit": _unit(name), "better": _better(name)} for name in metrics}
     elif kinds := _kinds(done):
         share = metrics["requests_failed"] / metrics["requests_sent"]
-        doubts = (*doubts, failed_requests(share, failed_share=share, **kinds))
+        ended = slots is None and level.rate is None and any(map(_has_given_up, done))
+        given_up: dict[str, Json] = {"ended_after_failures": HOPELESS} if ended else {}
+        doubts = (*doubts, failed_requests(share, failed_share=share, **given_up, **kinds))
     return replace(
         made,
         doubts=doubts,
@@ -609,6 +611,13 @@ def _kinds(repetitions: Sequence[Requests]) -> dict[str, Json]:
     """Number of failed requests by kind of error, the most frequent first."""
     kinds = (kind for requests in repetitions for kind in requests.error if kind is not None)
     return dict(Counter(sorted(kinds)).most_common())
+
+
+def _has_given_up(requests: Requests) -> bool:
+    """Whether a closed loop ended because so many requests had failed in a row."""
+    in_order = sorted(zip(requests.end_ms, requests.error, strict=True), key=lambda one: one[0] or 0.0)
+    rows = groupby(error is not None for _, error in in_order)
+    return any(has_failed and len(list(row)) >= HOPELESS for has_failed, row in rows)
 
 
 def _unit(name: str) -> str:

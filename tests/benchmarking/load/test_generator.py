@@ -617,12 +617,21 @@ def test_a_refused_request_is_counted_once_however_soon_the_server_asks_for_anot
         assert "failed_requests" in kinds(result)
 
 
-def test_a_closed_loop_ends_early_only_when_no_request_has_succeeded():
-    for succeeds in (False, True):
-        script = Script(fault=lambda number, one=succeeds: None if one and number == 50 else "http_503")
-        found = loaded(script, Level(concurrency=4, number=400))
-        assert len(found) == 400 if succeeds else len(found) <= generator.HOPELESS + 4
-        assert Counter(found.error)["http_503"] == len(found) - succeeds
+@pytest.mark.parametrize(("answers", "sent"), [((), 100), ((50,), 151), (range(10, 400, 95), 400)])
+def test_a_closed_loop_ends_early_when_a_hundred_requests_have_failed_in_a_row(answers, sent):
+    """Also after answers: a server that died would be sent as many as it can refuse."""
+    level = Level(concurrency=1, number=400)
+    found = loaded(Script(fault=lambda number: None if number in answers else "http_503"), level)
+    assert (len(found), Counter(found.error)["http_503"]) == (sent, sent - len(answers))
+    result = result_of(TRAFFIC, level, [found])
+    failed = [one.evidence for one in result.doubts if one.kind == "failed_requests"]
+    assert [one.get("ended_after_failures") for one in failed] == {0: [], 1: [100]}.get(len(answers), [None])
+
+
+def test_a_closed_loop_that_has_ended_is_not_continued_by_an_answer_that_was_under_way():
+    script = Script(ttft_s=2.0, fault=lambda number: None if number == 1 else "http_503")
+    found = loaded(script, Level(concurrency=2, number=400))
+    assert Counter(found.error) == {None: 1, "http_503": generator.HOPELESS}
 
 
 def test_a_closed_loop_ends_its_conversations_with_its_time():
