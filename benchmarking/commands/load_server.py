@@ -274,10 +274,15 @@ def _is_server(arguments: argparse.Namespace) -> bool:
 
 
 def _check_levels(levels: Sequence[Level], traffic: Traffic, *, has_prompts: bool) -> None:
-    """Raise UsageError for a level at a rate whose requests would all start at one time, and for one with more
-    requests, or in an open loop more prompt words, than may be held in memory; note a trace that is too short.
-    `has_prompts`: each request has a prompt of its own."""
+    """Raise UsageError for a level at a rate with less than one request in its duration, or whose requests would all
+    start at one time, and for one with more requests, or in an open loop more prompt words, than may be held in memory;
+    note a trace that is too short. `has_prompts`: each request has a prompt of its own."""
     for level in levels:
+        if level.rate is not None and level.number is None and level.rate * level.duration_s < 1:
+            raise UsageError(
+                f"{level.words} for {level.duration_s:g} s are less than one request: use a longer --duration (or "
+                "--num-requests)"
+            )
         if level.is_open and not level.is_at_once and traffic.is_one_burst(level.requests):
             is_drawn = traffic.file is None
             what = "are one burst" if is_drawn else f"have one time in {traffic.file}"

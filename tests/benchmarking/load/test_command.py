@@ -967,6 +967,10 @@ def test_a_rate_of_requests_that_have_one_time_is_refused_and_a_short_trace_is_t
         (["--url", "http://x/v1", "--fail-on", "missed"], "--fail-on requires --limit"),
         (["--num-requests", "5", "--duration", "30"], "each is the length of a level, so give one"),
         (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace requires --request-rate"),
+        (
+            ["--url", "http://x/v1", "--request-rate", "2,0.02", "--duration", "1"],
+            r"0\.02 requests/s for 1 s are less than one request: use a longer --duration",
+        ),
         (["--url", "http://x/v1", "--request-rate", "inf"], "--request-rate inf requires --num-requests"),
         (["--url", "http://x/v1", "--tokenizer", "nowhere"], "--tokenizer nowhere: expected a local folder"),
         (["--url", "http://x/v1", "--shared-prefix", "2"], "a share from 0 to 1"),
