@@ -56,7 +56,7 @@ ADDING = frozenset({"aten::index_add_", "aten::index_reduce_", "aten::scatter_ad
 
 KIND = "flops"
 """Kind of the builds that hold counts."""
-COUNTING_VERSION = 4
+COUNTING_VERSION = 5
 """Incremented when the same call is counted differently than before, so that older counts are not used."""
 PACKAGES = ("torch", "transformers", "torchao", "kernels")
 """Packages that decide which operators a call runs."""
@@ -405,6 +405,8 @@ def _written_part(name: str, read: Sequence[Any], values: Mapping[str, Any]) -> 
         count = values["index"].numel()
     elif name == "aten::index_fill_" and target.dim():
         count = values["index"].numel() * target.numel() // max(target.shape[values["dim"]], 1)
+    elif name == "aten::index_put_":  # the values may be one for many places
+        count = target[tuple(slice(None) if one is None else one for one in values["indices"])].numel()
     return int(count * target.element_size())
 
 

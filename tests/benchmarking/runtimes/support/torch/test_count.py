@@ -109,6 +109,8 @@ def test_an_in_place_scatter_that_adds_also_reads_only_the_part_that_it_writes()
     assert bytes_of(lambda: table.scatter_reduce_(0, each, rows, "sum")) == index + part + 2 * part
     assert bytes_of(lambda: table.index_put_((ids,), rows, accumulate=True)) == index + part + 2 * part
     assert bytes_of(lambda: table.index_put_((ids,), rows)) == index + part + part
+    assert bytes_of(lambda: table.index_put_((ids,), torch.tensor(0.0))) == index + F32 + part
+    assert bytes_of(lambda: table.__setitem__((slice(None), ids), 0.0)) == index + F32 + 1000 * 2 * F32
     assert bytes_of(lambda: table.index_fill_(0, ids, 1.0)) == index + part
     assert bytes_of(lambda: table.scatter_(0, each, 1.0)) == index + part
 
