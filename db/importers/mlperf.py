@@ -205,7 +205,7 @@ def _of_test(file: ForeignFile, stated: Mapping[str, Any], number: int) -> Forei
         **_cell(
             place.model or "unknown",
             scenario,
-            place.division,
+            (place.division, place.submitter, place.system),
             weights or _word(system, "weight_data_types"),
             _words(system),
             _word(system, "framework"),
@@ -272,7 +272,7 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
             **_cell(
                 _word(fields, "Model") or _word(fields, "MlperfModel") or "unknown",
                 scenario,
-                division,
+                (division, submitter, _word(fields, "Platform") or _word(fields, "SystemName")),
                 _word(fields, "weight_data_types") or _word(system, "weight_data_types"),
                 machine,
                 _word(fields, "framework") or _word(system, "framework"),
@@ -316,12 +316,14 @@ def _point(scenario: str, samples: int | None, target_qps: float | None) -> Poin
 def _cell(
     model: str,
     scenario: str,
-    division: str | None,
+    submission: tuple[str | None, str | None, str | None],
     weights: str | None,
     machine: Mapping[str, str | None],
     framework: str | None,
 ) -> dict[str, Any]:
-    """Fields of the run about model, runtime and machine."""
+    """Fields of the run about model, runtime and machine. A submission is its division, submitter and system: two
+    of the same hardware differ in their software and its tuning."""
+    division, submitter, system = submission
     known = (about for start, about in mlperf_files.MODELS.items() if model.lower().startswith(start))
     family, task = next(known, (None, "benchmark"))
     precision = precision_of(weights)
@@ -335,6 +337,8 @@ def _cell(
         "runtime_mode": {
             "scenario": scenario,
             "division": division,
+            "submitter": submitter,
+            "system": system,
             "weight_data_types": weights if precision == "other" else None,
             "nodes": nodes if nodes not in ("1", "1.0") else None,
         },

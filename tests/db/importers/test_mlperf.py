@@ -78,6 +78,16 @@ def test_published_json_gives_the_same_runs_as_the_csv():
     assert run.origin.kept["Location"] == "closed/Example/results/H200x8/llama3.1-405b/offline"
 
 
+def test_systems_of_two_submitters_with_the_same_hardware_are_told_apart(tmp_path):
+    (row,) = json.loads((FOLDER / "datacenter_results.json").read_text())
+    rows = [row, row | {"Submitter": "Other"}, row | {"Platform": "H200x8_b"}]
+    (tmp_path / "datacenter_results.json").write_text(json.dumps(rows))
+    found = [run.cell.runtime_mode for run in runs(tmp_path / "datacenter_results.json")]
+    assert [(one["submitter"], one["system"]) for one in found] == [
+        *(("Example", "H200x8"), ("Other", "H200x8"), ("Example", "H200x8_b"))
+    ]
+
+
 EXPECTED = {
     "throughput_samples_per_sec": 74.96,
     "throughput_tokens_per_sec": 22020.92,
@@ -100,7 +110,12 @@ def test_each_value_of_the_detailed_log_is_imported_with_its_place_in_the_submis
     assert run.results[0].metrics == EXPECTED
     assert (run.results[0].iterations, run.results[0].point.label) == (45000, "b1 target_qps=76.0")
     assert (run.cell.workload.model_id, run.provenance.host) == ("llama2-70b-99", "H200x8")
-    assert run.cell.runtime_mode == {"scenario": "server", "division": "closed"}
+    assert run.cell.runtime_mode == {
+        "scenario": "server",
+        "division": "closed",
+        "submitter": "Example",
+        "system": "H200x8",
+    }
     assert run.started_at == "2025-07-30T14:10:16+00:00"
 
 
