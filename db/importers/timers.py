@@ -77,6 +77,8 @@ PYTEST_DEFINITIONS = {
 }
 UNSERIALIZABLE = re.compile(r"UNSERIALIZABLE\[(.*)\]")
 """How pytest-benchmark writes a parameter that JSON has no type for, such as torch.float16."""
+ADDRESS = re.compile(r" at 0x[0-9a-f]+>", re.IGNORECASE)
+"""In the text of an object or a function."""
 WALL_TIMER = "perf_counter"
 CPU_TIMERS = ("process_time", "process_time_ns", "thread_time", "thread_time_ns")
 
@@ -272,7 +274,13 @@ def _case(benchmark: Fields) -> tuple[Arguments, Result]:
     for parameter, value in found.items():
         if isinstance(value, str) and (quoted := UNSERIALIZABLE.fullmatch(value)):
             found[parameter] = quoted[1]
-    arguments = arguments_of(name.partition("[")[0] if found else name, found)
+    base, _, id_in_name = name.partition("[")
+    if any(isinstance(value, str) and ADDRESS.search(value) for value in found.values()):
+        # An object is another text in each session: what pytest calls it is its name.
+        of_all = benchmark.text("param") or id_in_name.removesuffix("]")
+        lasting = {name: value for name, value in found.items() if not ADDRESS.search(str(value))}
+        found = {**lasting, "param": of_all} if len(found) > 1 else dict.fromkeys(found, of_all)
+    arguments = arguments_of(base if found else name, found)
     stats = benchmark.required(benchmark.fields, "stats")
     calls, values = stats.count("iterations") or 1, stats.numbers("data")
     timer = (benchmark.unread_copy().section("options").text("timer") or WALL_TIMER).rpartition(".")[2]

@@ -98,3 +98,19 @@ def test_a_parameter_without_a_type_in_json_is_read_as_written(edited):
 
     found = PYTEST_BENCHMARK.runs(read_file(edited(FOLDER / "data.json", of_a_type)))
     assert "float16" in {run.cell.precision for run in found}
+
+
+@pytest.mark.parametrize(
+    ("others", "id_of_all", "variant"), [({}, "small", "cfg=small"), ({"n": 8}, "8-small", "param=8-small")]
+)
+def test_an_object_has_the_name_that_pytest_gives_it(edited, others, id_of_all, variant):
+    def run_of(address):
+        def of_an_object(data):
+            data["benchmarks"][0]["params"] = {**others, "cfg": f"UNSERIALIZABLE[<t.Cfg object at 0x{address}>]"}
+            data["benchmarks"][0]["param"] = id_of_all
+
+        run, *_ = PYTEST_BENCHMARK.runs(read_file(edited(FOLDER / "data.json", of_an_object)))
+        return run
+
+    assert run_of("7fecf20e8790").cell == run_of("7fb43629b350").cell
+    assert (run_of("7f").cell.runtime_mode, run_of("7f").results[0].point.axes) == ({"variant": variant}, others)
