@@ -51,6 +51,8 @@ IMPOSSIBLE_BELOW_0 = (
     "total_tokens_",
     "peak_memory_",
     "memory_peak_",
+    *("cpu_time_", "cpu_user_", "cpu_system_", "end_to_end_", "enqueue_", "h2d_", "gpu_compute_", "d2h_"),
+    *("items_per_", "bytes_per_", "calls_per_", "queries_per_", "inferences_per_", "object_size_", "process_peak_"),
 )
 """Prefixes of metrics that no importer takes a negative number for."""
 HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"

@@ -46,6 +46,15 @@ def test_one_launch_has_an_interval_within_and_three_have_one_between():
     assert many.metrics["latency_ci_high_ms"] == pytest.approx(11.18897, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    "metric", ["cpu_user_ms", "cpu_time_ms", "gpu_compute_mean_ms", "items_per_cpu_sec", "object_size_mb"]
+)
+def test_a_time_a_rate_or_a_size_below_0_is_left_out(metric):
+    result = foreign_result(Point(batch_size=1), metrics={metric: -1.0, "latency_mean_ms": 2.0, "loss": -0.5})
+    assert result.metrics == {"latency_mean_ms": 2.0, "loss": -0.5}
+    assert result.missing[metric] == "left_out: -1 in the file, which cannot be"
+
+
 def test_values_beyond_double_precision_are_refused():
     with pytest.raises(FormatError, match="too large to describe"):
         foreign_result(Point(batch_size=1), samples=[block(0, [1e308, 1e308, 1e308])], metrics={})
