@@ -8,6 +8,7 @@ arguments are in the name: "BM_Sort/64/order:2/repeats:3/threads:4".
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
@@ -181,17 +182,31 @@ def _instances(stated: str, instances: Sequence[Sequence[Fields]]) -> Iterator[t
 
 def _with_aggregates(entries: Sequence[Fields]) -> Iterator[Fields]:
     """The entries. The first versions tell an aggregate of repetitions only by the end of its name: it is one if the
-    repetitions, or the mean and the deviation of the same name, are in the file."""
-    names = {str(entry.peek("name")) for entry in entries if "run_type" not in entry}
-    for entry in entries:
-        name = CSV_AGGREGATE.fullmatch(str(entry.peek("name")))
-        if name and "run_type" not in entry and (name[1] in names or {f"{name[1]}_mean", f"{name[1]}_stddev"} <= names):
-            stated = {field: entry.peek(field) for field in entry}
-            stated |= {"run_name": name[1], "run_type": "aggregate", "aggregate_name": name[2]}
-            stated["repetitions"] = stated.pop("iterations", None)
-            yield Fields(entry.file, stated, entry.path)
-        else:
+    repetitions, or the mean and the deviation of the same name, are in the file. A statistic of the benchmark's own is
+    a single entry beside the mean of the same name, of as many iterations as that has repetitions."""
+    named = [(str(entry.peek("name")), entry) for entry in entries]
+    names = Counter(name for name, _ in named)
+    means = {
+        of: entry.peek("repetitions") or entry.peek("iterations")
+        for name, entry in named
+        if name.endswith("_mean") and ((of := name.removesuffix("_mean")) in names or f"{of}_stddev" in names)
+    }
+    for name, entry in named:
+        if "run_type" in entry:
             yield entry
+            continue
+        found = CSV_AGGREGATE.fullmatch(name)
+        base = found[1] if found and (found[1] in names or found[1] in means) else None
+        if base is None and names[name] == 1:
+            cuts = [name[: cut.start()] for cut in re.finditer("_", name)][::-1]
+            base = next((one for one in cuts if means.get(one) and means[one] == entry.peek("iterations")), None)
+        if base is None:
+            yield entry
+            continue
+        stated = {field: entry.peek(field) for field in entry}
+        stated |= {"run_name": base, "run_type": "aggregate", "aggregate_name": name.removeprefix(f"{base}_")}
+        stated["repetitions"] = stated.pop("iterations", None)
+        yield Fields(entry.file, stated, entry.path)
 
 
 def _of_csv(file: ForeignFile) -> list[Fields]:
@@ -231,7 +246,7 @@ def parsed_name(text: str, variant: Mapping[str, str] = MappingProxyType({})) ->
     for part in text.split("/"):
         named = NAMED.fullmatch(part)
         if part in CLOCKS:
-            mode["clock"] = part
+            mode["clock"] = f"{mode['clock']}/{part}" if "clock" in mode else part
         elif NUMBER.fullmatch(part):
             arguments[f"arg{sum(name.startswith('arg') for name in arguments)}"] = parsed_number(part)
         elif named is None:

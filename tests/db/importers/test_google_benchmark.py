@@ -95,6 +95,7 @@ def test_complexity_is_kept_with_its_function(changed):
             {},
         ),
         ("BM_Read/min_time:2.000/repeats:3/real_time", "BM_Read", {}, {"clock": "real_time"}),
+        ("BM_Read/process_time/real_time", "BM_Read", {}, {"clock": "process_time/real_time"}),
         ("vec/push_back/kind:small", "vec/push_back", {}, {"variant": "kind=small"}),
         ("BM_Denoise/steps:0.5", "BM_Denoise", {}, {"variant": "steps=0.5"}),
     ],
@@ -273,3 +274,20 @@ def test_executions_that_appended_their_tables_to_one_file_are_no_repetitions(tm
     assert [run.results[0].iterations for run in (first, second)] == [2, 1]
     assert first.cell == second.cell
     assert first.run_id != second.run_id
+
+
+def test_a_statistic_of_the_benchmarks_own_is_no_benchmark(tmp_path):
+    header = "name,iterations,real_time,cpu_time,time_unit"
+    rows = ["BM_x,100,10,10,ns", "BM_x,100,12,12,ns", "BM_x,100,30,30,ns", "BM_x_mean,3,17,17,ns", "BM_x_cv,3,1,1,"]
+    others = ["BM_x_max,3,30,30,ns", "BM_x_p_90,3,28,28,ns", "BM_x_fast,400,1,1,ns"]
+    (tmp_path / "a.csv").write_text("\n".join([header, *rows, *others]))
+    of_csv = list(PLUGIN.runs(read_file(tmp_path / "a.csv")))
+    assert [run.cell.workload.model_id for run in of_csv] == ["BM_x", "BM_x_fast"]
+    kept = of_csv[0].results[0].extra["kept"]["aggregates"]
+    assert [one["aggregate_name"] for one in kept] == ["mean", "cv", "max", "p_90"]
+    entries = [dict(zip(header.split(","), row.split(","), strict=True)) for row in (*rows, *others)]
+    for entry in entries:
+        entry |= {name: int(entry[name]) for name in ("iterations", "real_time", "cpu_time")}
+    (tmp_path / "a.json").write_text(json.dumps({"context": {}, "benchmarks": entries}))
+    of_json = PLUGIN.runs(read_file(tmp_path / "a.json"))
+    assert [run.cell.workload.model_id for run in of_json] == ["BM_x", "BM_x_fast"]
