@@ -75,9 +75,12 @@ def resolve(
 
 
 def _with_weights(workload: Workload, asked: WeightsChoice) -> Workload:
-    """A file's workload. Raises UsageError if the file says that its weights are others than those asked for."""
-    if asked not in ("auto", workload.weights) and workload.weights != "given":
-        raise UsageError(f"--weights {asked}: {workload.model_id} has {workload.weights} weights: omit --weights")
+    """A file's workload. Raises UsageError if its weights are others than those asked for: random ones where a file
+    does not say, which has its own."""
+    is_given = workload.weights == "given"
+    if asked not in ("auto", workload.weights) and not (is_given and asked == "pretrained"):
+        own = "its own" if is_given else workload.weights
+        raise UsageError(f"--weights {asked}: {workload.model_id} has {own} weights: omit --weights")
     return workload
 
 

@@ -171,6 +171,8 @@ def test_a_graph_file_does_not_pass_for_pretrained(tmp_path):
     assert resolve(str(path)).weights == "given"
     with pytest.raises(UsageError, match=r"--weights pretrained: .*model.onnx does not say what its weights are"):
         resolve(str(path), weights="pretrained")
+    with pytest.raises(UsageError, match=r"--weights random: .*model.onnx has its own weights: omit --weights"):
+        resolve(str(path), weights="random")
 
 
 @pytest.mark.parametrize(
