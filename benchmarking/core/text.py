@@ -20,6 +20,8 @@ Value = TypeVar("Value")
 
 HUGE = 1e15
 """Numbers from here on are shown with an exponent, since their digits would not fit in a column."""
+LEAST_SHARE = 0.0005
+"""Smaller shares are not told apart."""
 SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Characters at the start of text that spreadsheets execute, possibly after dropping a tab or line end."""
@@ -44,6 +46,17 @@ def number(value: float, digits: int = 4) -> str:
     if 10 ** (digits - 1) <= abs(value) < HUGE:
         return f"{value:.0f}"
     return f"{value:.{digits}g}"
+
+
+def share_text(share: float, required: float = 1.0) -> str:
+    """A share in as many digits as tell it from the required one and from all: "99.0%", "98.96%"; "< 0.1%" if tiny."""
+    if 0 < share < LEAST_SHARE:
+        return "< 0.1%"
+    texts = [f"{share:.{digits}%}" for digits in range(1, sys.float_info.dig)]
+    told = ((text, float(text[:-1]) / 100) for text in texts)
+    return next(
+        (text for text, shown in told if all((shown < one) == (share < one) for one in (required, 1.0))), texts[-1]
+    )
 
 
 def duration(seconds: float) -> str:

@@ -24,7 +24,7 @@ from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import counted, grouped, listed, number, why_text, wrapped
+from benchmarking.core.text import counted, grouped, listed, number, share_text, why_text, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.core.verdicts.words import SIMULATED
 from benchmarking.load.curve import (
@@ -286,8 +286,8 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     for level, together, is_sure in zip(levels, shares, surely_hold(levels), strict=True):
         name, share = _level_text(_unmarked(level), decimals), level.metrics.get("goodput_share")
         count = requests_of(level)
-        if together is not None:
-            held.append(f"{name} ({share:.1%}, pooled {together:.1%})")
+        if share is not None and together is not None:
+            held.append(f"{name} ({share_text(share, needed_share)}, pooled {share_text(together, needed_share)})")
         elif is_sure:
             held.append(name)
         elif level.status != "ok":
@@ -302,7 +302,8 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
             kinds = ", ".join(doubt.kind for doubt in level.doubts if doubt.kind in NOT_MET)
             if share is not None and share < needed_share:
                 outside = round((1 - share) * count)
-                kinds, has_shares = f"{share:.1%}{f': {outside} of {count}' * (0 < outside <= FEW_OUTSIDE)}", True
+                few = f": {outside} of {count}" * (0 < outside <= FEW_OUTSIDE)
+                kinds, has_shares = f"{share_text(share, needed_share)}{few}", True
             missed.append(f"{name} ({kinds})")
     rule = f"{wanted} of the requests met {limits_text(limits)}"
     if held:

@@ -171,7 +171,7 @@ def _panel(
         share = " or ".join(f"{100 * one:g}" for one in sorted({row["required_share"] for row in rows}))
         elements += [
             Rule(at=limit, along="y", role="limit", colour="ink"),
-            Note(x=x.low, y=limit, text=f"limit: {share} % within {number(limit)} ms", dx=3, dy=6),
+            Note(x=x.low, y=limit, text=f"limit: {share} % within {limit:,.15g} ms", dx=3, dy=6),
         ]
     offered = sorted({level(row) for one in series for row in one.rows if without_rate(row) is None})
     if metric is RATES and series[0].rows[0]["loop"] == "open" and offered:

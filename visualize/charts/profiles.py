@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import HEAD, KINDS, OTHER, OUTSIDE
+from benchmarking.core.text import share_text
 from visualize.drawing import words
 from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, Note, Panel
 from visualize.drawing.marks import figure
@@ -181,11 +182,6 @@ class LayerTimes(ProfileChart):
         )  # fmt: skip
 
 
-def share_text(share: float) -> str:
-    """A share of a call: "12.3%", "< 0.1%"."""
-    return "< 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
-
-
 def total_ms(row: Row) -> float:
     """Time of the call: the sum of its modules' exclusive times."""
     return sum(float(module["exclusive_ms"]) for module in row["modules"] or ())
@@ -308,7 +304,8 @@ def layers_title(row: Row) -> str:
             than, base = min(times, key=lambda one: times[one]), fastest
         return f"{row['model_id']}: layer {name} takes {number(times[name] / base)} times as long as {than}"
     similar = "about the same time, " if times[name] < NOTABLE * fastest else ""
-    return f"{row['model_id']}: {len(times)} layers take {similar}{number(fastest)} to {number(times[name])} ms each"
+    ends = " to ".join(dict.fromkeys((number(fastest), number(times[name]))))
+    return f"{row['model_id']}: {len(times)} layers take {similar}{ends} ms each"
 
 
 def _caveat(row: Row) -> str:

@@ -57,10 +57,8 @@ class Axis:
 
 
 def number(value: float) -> str:
-    """A number for an axis or label: 0.25, 4.6, 37, 1,200."""
-    if value == 0 or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}".removesuffix(".0")
+    """A number for a label, in three significant digits and all whole ones: 0.25, 4.56, 37.4, 1,234."""
+    return f"{value:,.0f}" if value == 0 or abs(value) >= 100 else f"{value:.3g}"
 
 
 def spans_decade(values: Sequence[float]) -> bool:

@@ -10,7 +10,7 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.load_doubts import POOLED
 from benchmarking.core.tables import Column, table_of
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, listed, number
+from benchmarking.core.text import counted, listed, number, share_text
 from db.analysis.recommend.recommendation_text import RecommendationWords, device_words, precision_of, runtime_words
 from db.analysis.recommend.servers import Demand, Limit, Server, Traffic
 from db.values import is_of_server, optional_number
@@ -74,8 +74,8 @@ def servers_words(
                 if (level := server.first_failing) is not None and level.why_unknown is not None
             ),
             *(
-                f"{POOLED}: {_server_name(server, servers, ' ')}: {level.share:.1%} at {number(level.request_rate)}/s, "
-                f"pooled {level.pooled:.1%}"
+                f"{POOLED}: {_server_name(server, servers, ' ')}: {share_text(level.share, demand.share)} at "
+                f"{number(level.request_rate)}/s, pooled {share_text(level.pooled, demand.share)}"
                 for server in servers
                 for level in server.levels
                 if level.pooled is not None and level.share is not None
@@ -102,7 +102,7 @@ def demand_words(demand: Demand) -> str:
     """ "5 requests/s with 99 % of them within time to first token <= 500 ms" """
     rate = f"{number(demand.request_rate)} request{'' if demand.request_rate == 1 else 's'}/s"
     limits = ", ".join(f"{LIMIT_WORDS[name]} <= {number(limit)} ms" for name, limit in demand.limits.items())
-    return f"{rate} with {100 * demand.share:.4g} % of them {'within ' + limits if limits else 'answered'}"
+    return f"{rate} with {100 * demand.share:g} % of them {'within ' + limits if limits else 'answered'}"
 
 
 def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | None) -> str:
@@ -124,7 +124,7 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
             why = f": {lowest.why_unknown}" if lowest.why_unknown else ""
             missed = f"the share of requests within the limits is unknown{why}"
         else:
-            share = "too few" if lowest.share is None else f"{lowest.share:.1%}"
+            share = "too few" if lowest.share is None else share_text(lowest.share, demand.share)
             missed = f"{share} of the requests met the limits"
             if first.unjudged:
                 lower = listed([f"{number(rate)}/s" for rate in first.unjudged], MOST_RATES)
@@ -134,7 +134,7 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
     price = "" if cost is None else f", {number(cost)} {currency} an hour"
     each = f"holds up to {number(best.request_rate)}/s"
     if best.requests and best.share is not None:  # few of them tell little of the server
-        each += f" ({best.share:.1%} of {counted(best.requests, 'request')})"
+        each += f" ({share_text(best.share, demand.share)} of {counted(best.requests, 'request')})"
     if (searched := first.searched) is not None:
         each = f"a search found {searched.text}"
         if 0 < count * searched.low < rate:
@@ -167,7 +167,7 @@ def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | N
 
     def shown(one: Server) -> str | None:
         level = one.best or one.levels[0]
-        return None if level.share is None else f"{level.share:.1%}"
+        return None if level.share is None else share_text(level.share, demand.share)
 
     return [
         words(heading="device", text=lambda one: device_words(one, servers), is_key=True),

@@ -57,6 +57,14 @@ def test_durations_are_in_a_convenient_unit(seconds, text):
     assert duration(seconds) == text
 
 
+def test_a_share_is_never_rounded_to_nothing_to_all_or_to_the_required_one():
+    assert [text.share_text(share) for share in (0.0, 0.0004, 0.0006, 0.5)] == ["0.0%", "< 0.1%", "0.1%", "50.0%"]
+    assert [text.share_text(share) for share in (0.9994, 0.99996, 1.0)] == ["99.9%", "99.996%", "100.0%"]
+    assert [text.share_text(share, 0.99) for share in (0.9896, 0.98, 0.99, 0.9904)] == [
+        *("98.96%", "98.0%", "99.0%", "99.0%"),
+    ]
+
+
 def test_visible_lines_keeps_line_ends():
     assert visible("a\nb\x1b[31m") == "a\\nb\\x1b[31m"
     assert visible("a\nb\x1b[31m", kept="\n") == "a\nb\\x1b[31m"

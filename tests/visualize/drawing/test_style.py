@@ -20,7 +20,16 @@ from visualize.pages import vega
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.25, "0.25"), (0.001234, "0.00123"), (1, "1"), (4.56, "4.6"), (99.95, "100"), (1234.5, "1,234")],
+    [
+        (0, "0"),
+        (0.25, "0.25"),
+        (0.001234, "0.00123"),
+        (1, "1"),
+        (4.567, "4.57"),
+        (1.04, "1.04"),
+        (99.95, "100"),
+        (1234.5, "1,234"),
+    ],
 )
 def test_numbers_are_short(value, text):
     assert scales.number(value) == text

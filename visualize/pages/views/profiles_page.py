@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB
-from benchmarking.core.text import counted, grouped, visible
+from benchmarking.core.text import counted, grouped, share_text, visible
 from visualize.charts import profiles
 from visualize.drawing.rows import Row, charts
 from visualize.pages import vega
@@ -96,7 +96,7 @@ def profile_page(data: Data, parameters: ProfileParameters) -> SimpleNamespace:
         "operator": text_cell,
         "calls": lambda name: number_cell(sum(one["calls"] for one in spent[name])),
         "own ms": lambda name: number_cell(own[name]),
-        "share": lambda name: text_cell(profiles.share_text(own[name] / total) if total else None),
+        "share": lambda name: text_cell(share_text(own[name] / total) if total else None),
         "limited by": lambda name: text_cell(
             " and ".join(sorted({one["bound"] for one in spent[name] if one["bound"]})) or None
         ),
@@ -106,7 +106,7 @@ def profile_page(data: Data, parameters: ProfileParameters) -> SimpleNamespace:
     others = spent.keys() - set(longest)
     rest = f"Not listed: {counted(len(others), 'further operator')}" if others else None
     if rest and total:
-        rest += f", with {profiles.share_text(sum(own[name] for name in others) / total)} of a call"
+        rest += f", with {share_text(sum(own[name] for name in others) / total)} of a call"
     return SimpleNamespace(
         title=visible(f"Profile of {row['model_id']} on {row['device_name'] or row['device']}"),
         profile_id=row["profile_id"],
