@@ -99,6 +99,11 @@ def main(argv: Sequence[str]) -> int:
         for merged in report["merged"]:
             added = merged["added"]
             new = [_count(added[table], one, many) for table, one, many in ROW_WORDS if added[table]]
+            new += (
+                [_count(merged["triages"], "later triage of an alert", "later triages of alerts")]
+                if merged["triages"]
+                else []
+            )
             parts = [", ".join(new) if new else "nothing new"]
             if merged["present"]:
                 parts.append(f"{_count(merged['present'], 'run', 'runs')} already stored")

@@ -61,6 +61,8 @@ class Merged:
     """Results with only quantiles here that got the samples (or finer quantiles)."""
     samples_kept: int
     """Results with the samples (or finer quantiles) here and only quantiles there."""
+    triages: int
+    """Alerts that both have, and that were triaged later there."""
     beside: tuple[str, ...] = ()
     """The added runs of imported files that both have, under other ids: such as of a file whose labels were corrected
     on one side, or to which results were appended, whose measurement is then here twice."""
@@ -333,6 +335,10 @@ MERGE_RULES = {
 either version knows. A change point stays as the last search here left it: history_scans describes that state, and the
 next search follows the runs of both."""
 
+TRIAGED_LATER = """
+FROM {theirs} theirs JOIN alerts mine USING (alert_id)
+WHERE theirs.updated_at > mine.updated_at AND alert_id NOT IN (SELECT unnest($left))
+"""
 FINER = """
 FROM {fine} fine JOIN {coarse} coarse USING (result_id, launch, phase, metric)
 WHERE coarse.compacted_at IS NOT NULL
@@ -364,6 +370,7 @@ class OtherWarehouse:
             present=self._number(f"FROM {self.theirs('benchmark_runs')} SEMI JOIN benchmark_runs USING (run_id)"),
             samples_restored=self._finer(theirs, RAW),
             samples_kept=self._finer(RAW, theirs),
+            triages=self._number(TRIAGED_LATER.format(theirs=self.theirs("alerts")), left="alerts"),
             beside=tuple(str(run) for (run,) in self.connection.execute(beside).fetchall()),
             left_out=self.conflicts,
         )

@@ -255,7 +255,7 @@ def test_calibration_values_are_computed_from_both(make, make_run):
         assert row == {"peak_flops": {"float32": 2e9}, "first_seen_at": datetime(2026, 1, 1)}
 
 
-def test_the_newer_triage_of_an_alert_is_kept(make, make_run):
+def test_the_newer_triage_of_an_alert_is_kept(make, make_run, capsys):
     run = make_run(**ONE)
     old = make("a", run, change=lambda warehouse: warehouse.query(ALERT, ["new", "2026-03-01"]))
     new = make("b", run, change=lambda warehouse: warehouse.query(ALERT, ["noise", "2026-03-02"]))
@@ -264,6 +264,10 @@ def test_the_newer_triage_of_an_alert_is_kept(make, make_run):
         into(target, *order)
         with Warehouse.open(target) as warehouse:
             assert warehouse.query("SELECT triage FROM alerts").dicts() == [{"triage": "noise"}]
+    capsys.readouterr()
+    for taken in ("1 later triage of an alert", "nothing new"):
+        assert main([str(new), "--db-path", str(old)]) == 0
+        assert capsys.readouterr().out == f"{new} added {taken}; 1 run already stored\n"
 
 
 def test_an_alert_keeps_what_either_version_knows_and_a_change_point_its_last_search(make, make_run):
