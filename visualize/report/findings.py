@@ -114,12 +114,18 @@ def _why_unranked(row: Row) -> str:
 
 def _named(ranked: Sequence[Row]) -> Row | None:
     """The fastest of two or more results, or the lowest if different commands measured them; only a valid result with
-    an interval is named."""
+    an interval is named, and none of several that read the same."""
     if not measured_apart(ranked):
         return clear_winner(ranked, "lower")
     lowest = min(ranked, key=lambda row: row["value"])
     is_sound = trust(lowest) == "valid" and all(row["low"] is not None for row in ranked)
-    return lowest if is_sound else None
+    return lowest if is_sound and len(_of_lowest(ranked)) == 1 else None
+
+
+def _of_lowest(ranked: Sequence[Row]) -> list[str]:
+    """The setups of the lowest median as it is shown."""
+    shown = number(min(row["value"] for row in ranked))
+    return [row["setup"] for row in ranked if number(row["value"]) == shown]
 
 
 def _lead(winner: Row, ranked: Sequence[Row]) -> str:
@@ -139,6 +145,8 @@ def _lead(winner: Row, ranked: Sequence[Row]) -> str:
 
 def _why_undecided(ranked: Sequence[Row]) -> str:
     """Why none of two or more results is the fastest."""
+    if len(equal := _of_lowest(ranked)) > 1:
+        return f"{' and '.join(equal) if len(equal) == 2 else first_few(equal, 2)} have the same lowest median"
     best = min(ranked, key=lambda row: row["value"])
     lowest = f"{best['setup']} has the lowest median"
     bare = [row for row in ranked if row["low"] is None or row["high"] is None]

@@ -102,8 +102,8 @@ def test_the_fastest_setup_is_faster_by_the_judge_of_every_comparison(store, rep
     assert found == [
         "- bert-base-uncased: onnxruntime · float32 is the fastest at batch 1, sequence 32, with 8 ms: "
         "1.5 times as fast as eager · float32 (95 % interval 1.5 to 1.5).",
-        "- bert-base-uncased: undecided at batch 2, sequence 32 (16 ms): eager · float32 has the lowest median, but is "
-        "equivalent to onnxruntime · float32.",
+        "- bert-base-uncased: undecided at batch 2, sequence 32 (16 ms): eager · float32 and onnxruntime · float32 "
+        "have the same lowest median.",
     ]
 
 
@@ -127,6 +127,16 @@ def test_a_lead_that_few_rounds_cannot_prove_is_not_judged(store, report, alter)
     (found,) = section(report(), "Fastest")
     assert "onnxruntime · float32 has the lowest median, but is not judged against eager · float32 (" in found
     assert "8 rounds may decide" in found
+
+
+def test_none_of_two_equal_medians_is_the_lowest(store, report):
+    other = {**SMALL, "session_id": "2" * 8 + SESSION["session_id"][8:]}
+    store(make_run(**SMALL), make_run(runtime="onnxruntime", slowdown=1.000001, **other))
+    (found,) = section(report(), "Fastest")
+    assert found == (
+        "- bert-base-uncased: undecided at batch 1, sequence 32 (8 ms); batch 2, sequence 32 (16 ms): eager · float32 "
+        "and onnxruntime · float32 have the same lowest median."
+    )
 
 
 def test_setups_measured_by_different_commands_have_no_fastest(store, report):
