@@ -139,6 +139,8 @@ def facts(run: Run, result: Result) -> dict[str, Any]:
         "precision": cell.precision,
         "num_threads": cell.num_threads,
         "weights": cell.workload.weights,
+        "family": cell.workload.family,
+        "task": cell.workload.task,
         "simulated": run.is_simulated,
         **({"axes": dict(result.point.axes)} if result.point.axes else {}),
         "launches": result.launches,

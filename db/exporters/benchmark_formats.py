@@ -52,7 +52,7 @@ FURTHER_COLUMNS = {
     **dict.fromkeys(("device", "runtime", "runtime_mode", "precision", "validity", "doubts"), "TEXT"),
     **dict.fromkeys(("run_id", "result_id"), "TEXT"),
     "simulated": "INTEGER",
-    **dict.fromkeys(("axes", "model_id"), "TEXT"),
+    **dict.fromkeys(("axes", "model_id", "weights", "family", "task"), "TEXT"),
 }
 LLAMA_TABLE = "llama_bench"
 
@@ -107,6 +107,9 @@ class LlamaBenchExporter:
                     "run_id": run.run_id,
                     "result_id": result.result_id,
                     "model_id": cell.workload.model_id,
+                    "weights": cell.workload.weights,
+                    "family": cell.workload.family,
+                    "task": cell.workload.task,
                     "simulated": 1 if run.is_simulated else None,
                     "axes": json.dumps(axes, sort_keys=True) if axes else None,
                     **{

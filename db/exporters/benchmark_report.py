@@ -426,7 +426,14 @@ def _engine(run: Run) -> dict[str, Any]:
                 },
             },
         },
-        "native": {"config": {**config, "versions": dict(versions)}},
+        "native": {
+            "config": {
+                **config,
+                "family": cell.workload.family,
+                "task": cell.workload.task,
+                "versions": dict(versions),
+            }
+        },
     }
 
 

@@ -423,6 +423,7 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         mode["workload"] = workload
     tools = _joined(entry.text("tool") for entry in engines)
     setup: dict[str, Any] = {"device_type": kind, "device_name": accelerator or None, "runtime": engine_name(tools)}
+    setup["task"] = "text-generation"
     if setup["runtime"] == SERVER and tools.lower() not in ("", SERVER):
         mode["engine"] = tools  # one that is not known: two of them are no series
     mode |= load_mode(result)
@@ -436,7 +437,6 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         result = as_exported(result, of_load.items("doubts"), of_load.text("validity"))
     yield ForeignRun(
         model_id=_joined(entry.section("model").text("name") for entry in engines) or "unknown",
-        task="text-generation",
         results=[result],
         started_at=time.time("start"),
         finished_at=time.time("end"),

@@ -42,6 +42,7 @@ from db.importers.support.building import (
     ForeignRun,
     Format,
     exported_axes,
+    exported_model,
     family_of,
     iso,
     model_of_gguf,
@@ -297,7 +298,6 @@ def read_llama_bench(file: ForeignFile) -> Iterator[ForeignRun]:
             setup = {**setup, "model_id": f"{setup['model_id']} ({setup['parameter_count']} parameters)"}
         yield ForeignRun(
             key=str(number),
-            task="text-generation",
             results=[result for _, result, _ in tests],
             started_at=min(starts) if len(starts) == len(tests) else None,
             **setup,
@@ -342,6 +342,8 @@ def _setup(row: Fields) -> dict[str, Any]:
     return {
         "model_id": model_id or "unknown",
         "family": family,
+        "task": "text-generation",
+        **exported_model(row),
         "model_config": {"model_type": model_type} if model_type else {},
         "parameter_count": row.integer("model_n_params"),
         **_device(row),

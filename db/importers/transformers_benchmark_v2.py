@@ -59,6 +59,8 @@ FILE_NAME = re.compile(r"(.+)_benchmark_\d{8}_\d{6}\.json")
 """The model in a file's name, with underscores for slashes: older versions name it nowhere else."""
 LONGEST_PROMPT = 400
 """About the tokens of the text that prompts are cut from: longer prompts come out this long."""
+TEXT = {"family": "decoder-only", "task": "text-generation"}
+"""What the tool measures."""
 TOKEN_TIMES = ("timestamps", "token_generation_times")
 """Times of the tokens since the start of generate, in newer and first versions."""
 NO_TIMES = f"{NOT_SUPPORTED}: the file has no times of single tokens, only their mean a call"
@@ -127,6 +129,7 @@ def _run(key: str, entry: Fields) -> ForeignRun:
     named = FILE_NAME.fullmatch(entry.file.called.name)
     facts = metadata.section("benchhouse")
     setup: dict[str, Any] = {
+        **TEXT,
         "device_type": "unknown" if gpu is None else "rocm" if is_amd(gpu) else "cuda",
         "device_name": gpu,
         "runtime": "compiled" if {"compile_mode", "compile_kwargs"} & mode.keys() else "eager",
@@ -137,8 +140,6 @@ def _run(key: str, entry: Fields) -> ForeignRun:
     return ForeignRun(
         key=key,
         model_id=metadata.text("model_id") or (named[1] if named else "unknown"),
-        family="decoder-only",
-        task="text-generation",
         results=[result],
         started_at=metadata.time("timestamp"),
         device_memory_bytes=round(gpu_gib * BYTES_PER_GIB) if gpu and gpu_gib else None,
@@ -282,6 +283,7 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     is_gpu = gpu is not None and (kind == "cuda" or "device" in facts)
     total_mib = hardware.number("memory_total", low=0)
     setup: dict[str, Any] = {
+        **TEXT,
         "device_type": "rocm" if is_gpu and is_amd(gpu or "") else kind,
         "device_name": gpu if is_gpu else None,
         "runtime": variant if variant in FIRST_RUNTIMES else "eager",
@@ -292,8 +294,6 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     return ForeignRun(
         key=key,
         model_id=config.text("model_id") or model_name,
-        family="decoder-only",
-        task="text-generation",
         results=[result],
         started_at=metadata.time("timestamp"),
         stated_times=(str(metadata.peek("timestamp") or ""),),

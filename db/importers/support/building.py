@@ -17,6 +17,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, get_args
 
+from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.doubts import doubt, validity
 from benchmarking.core.errors import FormatError
@@ -675,15 +676,26 @@ def exported(facts: Fields) -> dict[str, Any]:
         found |= {"device_selector": device, "device_type": device.partition(":")[0]}
     if "device_name" in facts:
         found["device_name"] = facts.text("device_name")
-    for name, words in (("precision", get_args(Precision)), ("weights", get_args(WeightsKind))):
-        if (word := facts.text(name)) in words:
-            found[name] = word
+    if (word := facts.text("precision")) in get_args(Precision):
+        found["precision"] = word
+    found |= exported_model(facts)
     if runtime := facts.text("runtime"):
         found["runtime"] = runtime
     if isinstance(mode := facts.any("runtime_mode"), dict):
         found["runtime_mode"] = {name: one for name, one in mode.items() if isinstance(one, bool | int | float | str)}
     found |= {name: one for name in ("num_threads", "device_count") if (one := facts.count(name)) is not None}
     return found
+
+
+def exported_model(facts: Fields) -> dict[str, Any]:
+    """What an export of ours states of the model: a layout of another tool is of one task and family, our results are
+    not."""
+    found: dict[str, Any] = {}
+    if "result_id" in facts or "task" in facts:
+        family = facts.text("family")
+        known = family if family in plugins.family_names() else None
+        found = {"family": known, "task": facts.text("task") or "benchmark"}
+    return found | ({"weights": word} if (word := facts.text("weights")) in get_args(WeightsKind) else {})
 
 
 def exported_axes(stated: object) -> dict[str, float]:

@@ -202,6 +202,17 @@ def test_an_export_comes_back_with_its_doubts_and_simulated(kinds, validity, nam
 
 
 @pytest.mark.parametrize("name", OF_SINGLE_RESULTS)
+@pytest.mark.parametrize("family", ["encoder-only", None])
+def test_a_model_comes_back_with_its_family_task_and_weights(name, family, came_back, make_run):
+    made = make_run(family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,))
+    result = replace(made.results[0], point=replace(made.results[0].point, new_tokens=4))
+    workload = replace(made.cell.workload, family=family, task="fill-mask", weights="random")
+    (again,) = came_back(name, replace(made, cell=replace(made.cell, workload=workload), results=(result,)))
+    found = again.cell.workload
+    assert (found.family, found.task, found.weights) == (family, "fill-mask", "random")
+
+
+@pytest.mark.parametrize("name", OF_SINGLE_RESULTS)
 def test_what_is_measured_comes_back_as_measured_on_its_device(name, came_back, make_run):
     made = make_run(family="decoder-only", batch_sizes=(1,), sequence_lengths=(512,))
     result = replace(made.results[0], point=replace(made.results[0].point, new_tokens=4))
