@@ -248,13 +248,13 @@ def _change_rows(warehouse: Warehouse, series: Sequence[str], metric: Metric, no
             if not change.value_before:  # from nothing: there is no ratio to store
                 numbers["relative_change"] = None
             # The results and runs around a change at the index.
-            index = start + change.index
+            index, last = start + change.index, start + change.last_before
             result_ids, run_ids = points.column("result_id"), points.column("run_id")
             neighbours = {
                 "result_id": result_ids[index].as_py(),
                 "run_id": run_ids[index].as_py(),
-                "last_good_result_id": result_ids[index - 1].as_py(),
-                "last_good_run_id": run_ids[index - 1].as_py(),
+                "last_good_result_id": result_ids[last].as_py(),
+                "last_good_run_id": run_ids[last].as_py(),
             }
             row = {**common, **numbers, **neighbours}
             yield {"change_point_id": change_point_id(metric.column, row["result_id"]), **row}

@@ -11,7 +11,8 @@ computed in linear time. Additions prevent false alarms on histories without a c
 - values that resemble their neighbours count as fewer: with the correlation r of neighbouring residuals, the error of
   the difference grows by sqrt((1 + r) / (1 - r)), and the degrees of freedom shrink by the square of that;
 - steps of one direction that a ramp explains as well, by the Bayesian information criterion, are no changes: what moves
-  gradually is a trend (`find_trend`), and no run of it is to blame;
+  gradually is a trend (`find_trend`), and no run of it is to blame. A ramp that has ended is one change, between the
+  last run before it and the first one after it;
 - a step that stands out of a slope or of strongly correlated noise is found beside them (`jumps`);
 - a change needs 2 points on either side, 2 % of the median, and separated points (see `superiority`);
 - where runs of one sitting resemble each other more than those of two, a step between sittings has to exceed what
@@ -34,7 +35,7 @@ Both work on the logarithms of the values, so a change is a ratio. Pure: equal v
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise, product
 from typing import TYPE_CHECKING, Literal
@@ -147,7 +148,7 @@ def _design(count: int) -> _Design:
 
 
 NAME = "split-merge-t"
-VERSION = "6"
+VERSION = "7"
 """Increased whenever the same values and parameters give different changes."""
 CLIP_WIDTH = 7
 CLIP_REACH = CLIP_WIDTH // 2
@@ -159,6 +160,8 @@ PARAMETERS_OF_A_RAMP = 4
 """Two levels, the first run and the last. Each step has its place and its level."""
 MOST_ENDS = 40
 """Places that are tried for either end of a ramp."""
+ENDED = 2.0
+"""Times the logarithm of the number of runs by which a ramp that has ended must fit better than one that goes on."""
 State = Literal["suspected", "confirmed"]
 
 
@@ -196,6 +199,8 @@ class Parameters:
     """Minimum probability that a value of the higher side exceeds one of the lower side."""
     ramp: int = 6
     """Minimum runs that a ramp takes; a shorter one is a step."""
+    ramp_p_value: float = 1e-10
+    """Maximum p of the levels beside a ramp that has ended: strict, since what wanders moves steadily for a while."""
     shift: int = 2
     """Points by which a change may move after a new run and still be the same change."""
 
@@ -206,6 +211,8 @@ class Change:
 
     index: int
     """Index of the first value after the change."""
+    last_before: int
+    """Index of the last value before it: the one before `index`, but for a ramp."""
     value_before: float
     """Median of the nearby values before, in their unit."""
     value_after: float
@@ -229,14 +236,24 @@ def detect(values: Sequence[float], times: Times = ()) -> tuple[Change, ...]:
     """
     logs = _logarithms(values)
     detected = _detected_sides(logs, times)
-    earlier = [sides.at for sides in _detected_sides(logs[:-1], times[:-1])] if detected else []
+    earlier = _detected_sides(logs[:-1], times[:-1]) if detected else {}
     array = np.asarray(values, dtype=np.float64)
     changes = []
     for sides, p_value in detected.items():
         before, after = (float(np.median(nearby)) for nearby in sides.near(array))
-        is_confirmed = any(abs(at - sides.at) <= PARAMETERS.shift for at in earlier)
-        state: State = "confirmed" if is_confirmed else "suspected"
-        changes.append(Change(index=sides.at, value_before=before, value_after=after, p_value=p_value, state=state))
+        is_confirmed = any(
+            one.since - sides.at <= PARAMETERS.shift and sides.since - one.at <= PARAMETERS.shift for one in earlier
+        )
+        changes.append(
+            Change(
+                index=sides.at,
+                last_before=sides.since - 1,
+                value_before=before,
+                value_after=after,
+                p_value=p_value,
+                state="confirmed" if is_confirmed else "suspected",
+            )
+        )
     return tuple(changes)
 
 
@@ -279,9 +296,11 @@ def superiority(before: Floats, after: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """A candidate with its two segments: start <= before < at <= after < end."""
+    """A candidate with its two segments: start <= before < since <= at <= after < end."""
 
     start: int
+    since: int
+    """Equal to `at` for a step; the runs between them are those of a ramp."""
     at: int
     end: int
     reach: int
@@ -289,8 +308,8 @@ class _Sides:
 
     def near(self, values: Floats) -> tuple[Floats, Floats]:
         """The nearby values before it and after it."""
-        start, end = max(self.start, self.at - self.reach), min(self.end, self.at + self.reach)
-        return values[start : self.at], values[self.at : end]
+        start, end = max(self.start, self.since - self.reach), min(self.end, self.at + self.reach)
+        return values[start : self.since], values[self.at : end]
 
 
 def _logarithms(values: Sequence[float]) -> Floats:
@@ -322,7 +341,7 @@ def _detected_sides(logs: Floats, times: Times) -> dict[_Sides, float]:
         segments = []
         for start, at, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
             start, end = max(start, at - PARAMETERS.window), min(end, at + PARAMETERS.window)
-            sides = _Sides(start, at, end, PARAMETERS.near_jump if at in stepped else PARAMETERS.near)
+            sides = _Sides(start, at, at, end, PARAMETERS.near_jump if at in stepped else PARAMETERS.near)
             segments.append(sides)
             if sides not in tested:
                 p_value = _p_value(clipped[start:at], clipped[at:end], are_neighbours_alike=True)
@@ -330,18 +349,22 @@ def _detected_sides(logs: Floats, times: Times) -> dict[_Sides, float]:
                 if of_sittings is not None and p_value <= PARAMETERS.p_value:
                     reach, shift = PARAMETERS.window, PARAMETERS.shift
                     p_value = max(p_value, p_between(clipped, of_sittings, start, at, end, reach, shift))
-                before, after = sides.near(logs)
-                is_no_change = bool(
-                    p_value > PARAMETERS.p_value
-                    or min(len(before), len(after)) < PARAMETERS.points_beside
-                    or abs(np.expm1(np.median(after) - np.median(before))) < PARAMETERS.least_change
-                    or superiority(*sides.near(clipped)) < PARAMETERS.superiority
-                )
-                tested[sides] = is_no_change, p_value
+                tested[sides] = _is_no_change(sides, logs, clipped, p_value), p_value
         weakest = max(segments, key=tested.__getitem__, default=None)
         if weakest is None or not tested[weakest][0]:
-            return _without_ramps(clipped, {sides: tested[sides][1] for sides in segments}, stepped)
+            dropped = candidates.difference(bounds)
+            return _with_ramps(logs, clipped, {sides: tested[sides][1] for sides in segments}, stepped, dropped)
         bounds.remove(weakest.at)
+
+
+def _is_no_change(sides: _Sides, logs: Floats, clipped: Floats, p_value: float) -> bool:
+    before, after = sides.near(logs)
+    return bool(
+        p_value > PARAMETERS.p_value
+        or min(len(before), len(after)) < PARAMETERS.points_beside
+        or abs(np.expm1(np.median(after) - np.median(before))) < PARAMETERS.least_change
+        or superiority(*sides.near(clipped)) < PARAMETERS.superiority
+    )
 
 
 def _split(clipped: Floats, start: int, end: int) -> list[int]:
@@ -400,44 +423,71 @@ def _p_value(before: Floats, after: Floats, *, are_neighbours_alike: bool = Fals
     return 2 * cumulative(-abs(t), degrees)
 
 
-def _without_ramps(clipped: Floats, found: dict[_Sides, float], stepped: Mapping[int, float]) -> dict[_Sides, float]:
-    """The changes without neighbours of one direction that a ramp between two levels explains better than their steps,
-    by the Bayesian information criterion: of several such groups the longest goes first.
+def _with_ramps(
+    logs: Floats,
+    clipped: Floats,
+    found: dict[_Sides, float],
+    stepped: Mapping[int, float],
+    dropped: Collection[int],
+) -> dict[_Sides, float]:
+    """The changes, with one ramp in place of neighbours of one direction that a ramp between two levels explains better
+    than their steps, by the Bayesian information criterion: of several such groups the longest goes first. A ramp that
+    goes on is a trend and no change. Where candidates were dropped, since no step fits well, a ramp may.
 
     Jumps stay, since they are clear beside any slope; the others are judged on the history without them.
     """
     kept = sorted(found, key=lambda sides: sides.at)
-    levelled = clipped.copy()
+    levelled, runs = clipped.copy(), np.arange(len(clipped))
     for sides in kept:
-        if sides.at in stepped:
+        if sides.at in stepped or sides.since < sides.at:
             before, after = sides.near(clipped)
-            levelled[sides.at :] -= np.median(after) - np.median(before)
-    slow = [sides for sides in kept if sides.at not in stepped]
+            share = np.clip((runs + 0.5 - sides.since) / max(sides.at - sides.since, 1e-9), 0.0, 1.0)
+            levelled -= share * (np.median(after) - np.median(before))
+    slow = [sides for sides in kept if sides.at not in stepped and sides.since == sides.at]
     bounds = [0, *(sides.at for sides in slow), len(levelled)]
     levels = [float(levelled[start:end].mean()) for start, end in pairwise(bounds)]
     rises = [after > before for before, after in pairwise(levels)]
-    for length in range(len(slow), 0, -1):
-        for first in range(len(slow) - length + 1):
-            if len(set(rises[first : first + length])) > 1:
-                continue
-            start = max(bounds[first], bounds[first + 1] - PARAMETERS.window)
-            end = min(bounds[first + length + 1], bounds[first + length] + PARAMETERS.window)
-            values, count = levelled[start:end], end - start
-            if count < 2 * PARAMETERS.ramp:
-                continue
-            steps = [at - start for at in bounds[first + 1 : first + length + 1]]
-            by_steps = sum(float(((side - side.mean()) ** 2).sum()) for side in np.split(values, steps))
-            least = 1e-9 * float(((values - values.mean()) ** 2).sum())
-            gain = count * np.log((by_steps + least) / (_left_by_ramp(values) + least))
-            if gain + (2 * length + 1 - PARAMETERS_OF_A_RAMP) * np.log(count) > 0:
-                group = slow[first : first + length]
-                rest = {sides: found[sides] for sides in kept if sides not in group}
-                return _without_ramps(clipped, rest, stepped)
+    groups = [
+        bounds[first : first + length + 2]
+        for length in range(len(slow), 0, -1)
+        for first in range(len(slow) - length + 1)
+        if len(set(rises[first : first + length])) == 1
+    ]
+    for start, end in pairwise(bounds):
+        if any(start < at < end for at in dropped):
+            groups.append([start, _best_split(levelled, start, end)[0], end])
+    for start, *steps, end in groups:
+        start, end = max(start, steps[0] - PARAMETERS.window), min(end, steps[-1] + PARAMETERS.window)
+        values, count = levelled[start:end], end - start
+        if count < 2 * PARAMETERS.ramp:
+            continue
+        sides_of_steps = np.split(values, [at - start for at in steps])
+        by_steps = sum(float(((side - side.mean()) ** 2).sum()) for side in sides_of_steps)
+        least = 1e-9 * float(((values - values.mean()) ** 2).sum())
+        left, going_on, since, at = _best_ramp(values)
+        gain = count * np.log((by_steps + least) / (left + least))
+        if gain + (2 * len(steps) + 1 - PARAMETERS_OF_A_RAMP) * np.log(count) <= 0:
+            continue
+        since, at = max(since, PARAMETERS.points_beside), min(at, count - PARAMETERS.points_beside)
+        ramp = _Sides(start, start + since, start + at, end, PARAMETERS.near)
+        p_value = _p_value(values[:since], values[at:], are_neighbours_alike=True)
+        has_ended = count * np.log((going_on + least) / (left + least)) > ENDED * np.log(count)
+        is_sure = has_ended and p_value <= PARAMETERS.ramp_p_value
+        is_change = is_sure and not _is_no_change(ramp, logs, clipped, p_value)
+        replaced = [sides for sides in slow if sides.at in steps]
+        if not replaced and not is_change:
+            continue
+        rest = {sides: found[sides] for sides in kept if sides not in replaced}
+        if is_change:
+            rest[ramp] = p_value
+        further = [at for at in dropped if not start <= at < end]
+        return _with_ramps(logs, clipped, rest, stepped, further)
     return {sides: found[sides] for sides in kept}
 
 
-def _left_by_ramp(values: Floats) -> float:
-    """The sum of squares that the best ramp leaves."""
+def _best_ramp(values: Floats) -> tuple[float, float, int, int]:
+    """The sum of squares that the best ramp leaves, and the best of those that go on to the end; the first run of the
+    former, and the first one after it."""
     count = len(values)
     grid = np.unique(np.linspace(0, count, min(count, MOST_ENDS) + 1).round())
     starts, ends = (each.ravel() for each in np.meshgrid(grid, grid, indexing="ij"))
@@ -447,8 +497,8 @@ def _left_by_ramp(values: Floats) -> float:
     ramps -= ramps.mean(axis=1, keepdims=True)
     centred = values - values.mean()
     explained = (ramps @ centred) ** 2 / np.maximum((ramps**2).sum(axis=1), 1e-12)
-    left: float = float(centred @ centred) - float(explained.max())
-    return max(left, 0.0)
+    left, best = np.maximum(float(centred @ centred) - explained, 0.0), int(explained.argmax())
+    return float(left[best]), float(left[ends[:, 0] == count].min()), int(starts[best, 0]), int(ends[best, 0])
 
 
 TREND_WINDOWS = (60, 40, 30, 20)

@@ -155,7 +155,7 @@ def histories(
                 points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
                 runs=len(points),
                 change_points=tuple(
-                    ChangePoint(change=change, last_good=points[change.index - 1], first_changed=points[change.index])
+                    ChangePoint(change=change, last_good=points[change.last_before], first_changed=points[change.index])
                     for change in changes
                     if selected[change.index]
                 ),

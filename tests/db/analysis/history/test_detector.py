@@ -65,7 +65,7 @@ def test_these_histories_have_no_change(values):
 
 def test_a_constant_history_shows_a_step_after_two_runs():
     assert detect([10.0] * 10 + [12.0, 12.0]) == (
-        Change(index=10, value_before=10.0, value_after=12.0, p_value=0.0, state="suspected"),
+        Change(index=10, last_before=9, value_before=10.0, value_after=12.0, p_value=0.0, state="suspected"),
     )
 
 
@@ -310,3 +310,24 @@ def test_steps_of_a_coarse_clock_hide_no_other_step(days, steps):
     )
     found = detect(values, times)
     assert [change.index for change in found] == [8 * step for step in steps] == [each.index for each in detect(values)]
+
+
+@pytest.mark.parametrize(("runs", "size", "sd"), [(4, 0.1, 0.01), (8, 0.05, 0.01), (8, 0.01, 0.005), (20, 0.02, 0.01)])
+def test_a_rise_over_several_runs_that_has_ended_is_one_change_between_the_levels(runs, size, sd):
+    """The larger it was, the surer it was neither a change nor a trend."""
+    risen = np.log1p(size) * np.clip(np.arange(80) - 39, 0, runs)
+    for seed in range(5):
+        logs = risen + np.random.default_rng(seed).normal(0, sd, 80)
+        found = detect(np.exp(logs).tolist())
+        first, last = found[0], found[-1]
+        assert first.last_before in range(35, 42)
+        assert last.index in range(38 + runs, 46 + runs)
+        assert last.value_after / first.value_before == pytest.approx((1 + size) ** runs, rel=0.02)
+        assert all(one.state == "confirmed" for one in found)
+        assert detect(np.exp(logs[: 46 + runs]).tolist())
+
+
+def test_a_rise_that_goes_on_is_no_change_yet():
+    logs = 0.01 * np.maximum(0, np.arange(80) - 40) + np.random.default_rng(1).normal(0, 0.005, 80)
+    assert detect(np.exp(logs).tolist()) == ()
+    assert find_trend(np.exp(logs).tolist()) is not None
