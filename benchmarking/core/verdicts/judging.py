@@ -337,8 +337,9 @@ def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
     judged = []
     for (one, error, degrees), pair, falls in zip(estimates, pairs, fallen, strict=True):
         if one.p_value is not None:
-            detectable = math.expm1(_detectable(pair, error, degrees, len(p_values)))
-            one = replace(one, q_value=next(q_values), detectable=detectable if math.isfinite(detectable) else None)
+            detectable = _detectable(pair, error, degrees, len(p_values))
+            worse = max(MIN_CHANGE, abs(math.expm1(detectable if metric.better == "lower" else -detectable)))
+            one = replace(one, q_value=next(q_values), detectable=worse if math.isfinite(detectable) else None)
             one = _with_verdict(one, pair, metric, error, len(p_values))
             one = replace(one, after=0.0, change=-1.0, low=-1.0, high=-1.0) if falls else one
         judged.append(one)
@@ -550,7 +551,7 @@ def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric, error: float
         else:
             usual = _usual_difference(pair)
             if abs(math.log1p(judgement.change)) <= usual:
-                up_to = f"{math.expm1(usual):.1%}"
+                up_to = f"{abs(math.expm1(math.copysign(usual, judgement.change))):.1%}"
                 obstacle = f"by the sessions of the history, a difference of up to {up_to} may be no change"
         if obstacle is None:
             is_clear = max(judgement.low, -judgement.high) >= MIN_CHANGE

@@ -68,7 +68,8 @@ class Judgement:
     """Ends of the 95 % interval of the change; None without one."""
     high: float | None = None
     detectable: float | None = None
-    """The smallest change at one point that would be found with a probability of about 80 %."""
+    """The smallest change for the worse at one point that would be found with a probability of about 80 %: of a rate, a
+    fall."""
     p_value: float | None = None
     q_value: float | None = None
     scope: Scope | None = None

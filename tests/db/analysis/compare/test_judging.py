@@ -125,6 +125,14 @@ def test_without_variation_the_least_change_that_is_judged_is_detectable():
     assert few.detectable is None, "no order of 11 rounds proves anything at the third look"
 
 
+def test_of_a_rate_the_detectable_change_is_a_fall():
+    rate, spread = JUDGED["throughput_samples_per_sec"], values(*[0.0, 0.5] * 4)
+    assert in_turns(values(*[0.0] * 8), spread, rate).detectable == pytest.approx(
+        1 - 1 / (1 + in_turns(values(*[0.0] * 8), spread).detectable)
+    )
+    assert in_turns(STEADY * 3, STEADY * 3, rate).detectable == 0.02
+
+
 def test_sessions_are_judged_by_the_scatter_and_the_walk_between_them():
     # SE^2 = 2 * .02^2 + .01^2 = 9e-4 of one estimate with 10 degrees of freedom
     judged = between([10.0], [10.0 * math.exp(0.15)])
