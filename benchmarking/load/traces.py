@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ MAX_TIME_S = 1e18
 """Maximum time of a request, on either side of 0: differences of greater ones could be infinite."""
 MOONCAKE_BLOCK, BAILIAN_BLOCK = 512, 16
 """Tokens per block of a prompt that `hash_ids` name."""
+USERS = ("human", "user")
+"""Names of the user in ShareGPT's files."""
 EXPECTED = (
     "expected a trace in Mooncake's format or Bailian's (JSON lines with timestamp, input_length, output_length), "
     f"Azure's (CSV with {', '.join(sorted(AZURE))}) or BurstGPT's (CSV with {', '.join(sorted(BURST_GPT))})"
@@ -130,16 +132,18 @@ def _sharegpt(path: Path, most_turns: int, _of: tuple[int, int]) -> Sequence[Seq
     found = list[list[tuple[str, int]]]()
     try:
         for load in json.loads(_text(path)):
-            turns, messages = list[tuple[str, int]](), load.get("conversations") or ()
+            # From the first message of the user on: many files begin with that of the system, or with a reply.
+            messages = list(dropwhile(lambda one: one["from"] not in USERS, load.get("conversations") or ()))
+            turns = list[tuple[str, int]]()
             for asked, reply in zip(messages[::2], messages[1::2], strict=False):
-                if asked["from"] not in ("human", "user") or len(turns) == most_turns:
+                if asked["from"] not in USERS or len(turns) == most_turns:
                     break
                 turns.append((asked["value"], max(1, len(reply["value"].split()))))
             found += [turns] if turns else []
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path}: expected ShareGPT conversations (JSON): {error}") from error
     if not found:
-        raise UsageError(f"{path}: no conversation starts with a user message and a response")
+        raise UsageError(f"{path}: no conversation has a user message and a response")
     return found
 
 

@@ -197,9 +197,12 @@ def test_conversations_of_sharegpt_give_prompts_and_lengths(tmp_path):
     (one,) = islice(Traffic(file=tmp_path / "talks.json", **DRAWN).requests(), 1)
     assert (one.prompt, one.tokens_out) == ("Why?", 3)
     more = [{"from": "human", "value": "And then?"}, {"from": "gpt", "value": "Nothing."}]
-    (tmp_path / "talks.json").write_text(json.dumps([{"conversations": SHAREGPT[0]["conversations"] + more}]))
-    (turns,) = islice(Traffic(file=tmp_path / "talks.json", turns=5, **DRAWN).conversations(), 1)
-    assert [(one.prompt, one.tokens_out) for one in turns] == [("Why?", 3), ("And then?", 1)]
+    before = [{"from": "system", "value": "Be brief."}, {"from": "gpt", "value": "Yes?"}]
+    for first in ([], before[:1], before[1:], before):  # many files begin so
+        talk = [*first, *SHAREGPT[0]["conversations"], *more]
+        (path := tmp_path / f"{len(first)}{first[:1] == before[:1]}.json").write_text(json.dumps([{"conversations": talk}]))
+        (turns,) = islice(Traffic(file=path, turns=5, **DRAWN).conversations(), 1)
+        assert [(one.prompt, one.tokens_out) for one in turns] == [("Why?", 3), ("And then?", 1)]
 
 
 def test_files_of_one_name_with_other_contents_are_other_series(tmp_path):
