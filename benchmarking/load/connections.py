@@ -153,7 +153,7 @@ def client_of(target: Target) -> Client:
 class _Exchange:
     """A request and the state of its response."""
 
-    __slots__ = ("done", "encoding", "refusal", "status", "take")
+    __slots__ = ("done", "encoding", "location", "refusal", "status", "take")
 
     def __init__(self, take: Take) -> None:
         self.take = take
@@ -161,6 +161,8 @@ class _Exchange:
         self.status = 0
         self.encoding = IDENTITY
         """Of the body; none is asked for, but proxies compress error pages unasked."""
+        self.location = b""
+        """Where a redirect leads to, which is not followed: what is sent there is the user's decision."""
         self.refusal = b""
 
     @property
@@ -184,7 +186,9 @@ class _Exchange:
                 self.done.set_result(None)
         else:
             why = self.refusal.decode(errors="replace").strip() if not self.is_encoded else ""
-            self.fail(f"http_{self.status}", why or f"status {self.status} without a message")
+            is_redirect = self.location and 300 <= self.status < 400
+            leads = f"redirects to {self.location.decode(errors='replace')}" if is_redirect else ""
+            self.fail(f"http_{self.status}", leads or why or f"status {self.status} without a message")
 
     def begin(self, status: int) -> None:
         """The head of the response has arrived."""
@@ -299,6 +303,8 @@ class _Http1Connection(asyncio.Protocol):
             self._has_length = True
         elif name == b"content-encoding" and self._exchange is not None:
             self._exchange.encoding = value
+        elif name == b"location" and self._exchange is not None:
+            self._exchange.location = value
 
     def on_headers_complete(self) -> None:
         if self._exchange is not None:
@@ -465,7 +471,7 @@ class _Http2Connection(asyncio.Protocol):
                             if len(status) != STATUS_DIGITS or not status.isdigit():
                                 exchange.fail("transfer", f"invalid status of the response: {status[:MAX_DETAIL]!r}")
                             else:
-                                exchange.encoding = encoding
+                                exchange.encoding, exchange.location = encoding, head.get(b"location", b"")
                                 exchange.begin(int(status))
                     case events.StreamEnded():
                         if (exchange := self._exchanges.get(event.stream_id)) is not None:

@@ -147,6 +147,7 @@ class _Reply:
         "_is_after_return",
         "_is_error",
         "_keeps_text",
+        "_read_s",
         "_rest",
         "_room",
         "_tokens",
@@ -161,7 +162,7 @@ class _Reply:
         self._finished_s: float | None = None
         self._tokens = tokens
         self._room = BYTES_PER_REPLY + BYTES_PER_TOKEN * tokens
-        self._rest = b""
+        self._rest, self._read_s = b"", 0.0
         self._begin: bytes | None = b""
         """The beginning of a response in which no line of a stream has arrived yet; None after the first."""
         self._is_after_return = False
@@ -174,7 +175,7 @@ class _Reply:
         self._decode = json.JSONDecoder().decode
 
     def __call__(self, piece: bytes, now_s: float) -> None:
-        self._room -= len(piece)
+        self._room, self._read_s = self._room - len(piece), now_s
         if self._room < 0:
             raise RequestError("endless", f"the response continues far beyond the {self._tokens} requested tokens")
         if self._begin is not None:
@@ -201,11 +202,14 @@ class _Reply:
                 self._is_error = line[len(EVENT_NAME) :].strip() == b"error"
 
     def check(self) -> None:
-        """Raise RequestError for a stream that ended early or without output."""
+        """Raise RequestError for a stream that ended early or without output. Its last line may have no line feed."""
+        last, begin = self._rest, self._begin
+        if last:
+            self(b"\n", self._read_s)
         if not self.is_whole:
-            if self._begin:
-                raise RequestError("no_stream", f"the response is no stream of events: {_start(self._begin)}")
-            if self._finished_s is None and self._held:
+            if begin and self._begin:
+                raise RequestError("no_stream", f"the response is no stream of events: {_start(begin)}")
+            if self._finished_s is None and self._held and not last:
                 raise RequestError("wrong_json", f"no JSON until the stream ended: {_start(self._held[0])}")
             if self._finished_s is None:
                 raise RequestError("truncated", "the stream ended without [DONE] or a reason for finishing")
@@ -240,10 +244,11 @@ class _Reply:
         if told is not None:  # some servers have the field in every event, as null
             raise RequestError("server_error", json.dumps(told))
         if isinstance(usage := event.get("usage"), dict):
-            details = usage.get("prompt_tokens_details")
-            self.sent.tokens_in = _whole(usage.get("prompt_tokens"))
-            self.sent.tokens_out = _whole(usage.get("completion_tokens"))
-            self.sent.cached_tokens = _whole(details.get("cached_tokens") if isinstance(details, dict) else None)
+            sent, details = self.sent, usage.get("prompt_tokens_details")
+            sent.tokens_in = _whole(usage.get("prompt_tokens"), sent.tokens_in)
+            sent.tokens_out = _whole(usage.get("completion_tokens"), sent.tokens_out)
+            cached = details.get("cached_tokens") if isinstance(details, dict) else None
+            sent.cached_tokens = _whole(cached, sent.cached_tokens)
         # The output in an event of either endpoint, including reasoning, refusals and tool calls, None if there is
         # none; and whether the event states the reason for finishing.
         choices = event.get("choices")
@@ -521,8 +526,9 @@ def _tool_call(delta: Mapping[str, Any]) -> str | None:
     return "".join(piece for piece in pieces if isinstance(piece, str)) or None
 
 
-def _whole(value: Any) -> int | None:
-    return value if is_whole(value) and 0 <= value <= MAX_COUNT else None
+def _whole(value: Any, before: int | None) -> int | None:
+    """The count, or what an earlier event stated."""
+    return value if is_whole(value) and 0 <= value <= MAX_COUNT else before
 
 
 def _start(data: bytes) -> str:

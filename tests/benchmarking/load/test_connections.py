@@ -40,13 +40,14 @@ EVENTS = (
 HEAD = b"HTTP/1.1 200 OK\r\n"
 SIZED = b"content-length: %d\r\n\r\n" % len(EVENTS) + EVENTS
 LEVEL = Level(concurrency=3, number=6)
+REDIRECTED = "http_302: redirects to http://127.0.0.1:1/"
 NO = "no_sockets"
 LONG = b"x" * 200_000
 """More than HTTP/2 lets a client send unasked."""
 
 
 async def results(target, bodies):
-    """For each body, sent all at once, what came back, or the kind of the error."""
+    """For each body, sent all at once, what came back, or the kind of the error, and where a redirect leads to."""
     client = client_of(target)
 
     async def one(body):
@@ -54,7 +55,9 @@ async def results(target, bodies):
         try:
             await client.post(body, lambda piece, _: got.extend(piece))
         except RequestError as error:
-            return error.kind if str(error) else "no reason given"
+            return (
+                f"{error.kind}: {error}" if "http_3" in error.kind else error.kind if str(error) else "no reason given"
+            )
         return bytes(got)
 
     try:
@@ -155,7 +158,7 @@ def test_a_server_without_http2_is_an_error_of_its_own(scheme, tmp_path):
         (b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\nbusy", "http_503"),
         (b"HTTP/1.1 429 Busy\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\n\x1f\x8b\x08\x00", "http_429"),
         (b"HTTP/1.1 503 Busy\r\ncontent-length: 99999\r\n\r\n" + MAX_REFUSAL * b"x", "http_503"),
-        (b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "http_302"),
+        (b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", REDIRECTED),
     ],
 )
 def test_an_http_1_1_response_is_read_to_its_end_or_is_an_error(reply, expected):
@@ -182,6 +185,7 @@ def test_an_http_1_1_response_is_read_to_its_end_or_is_an_error(reply, expected)
         (1, ((":status", 5000 * "9"),), "transfer"),
         (1, ((":status", "200"), ("content-encoding", "gzip")), "transfer"),
         (1, ((":status", "429"), ("content-encoding", "gzip")), "http_429"),
+        (1, ((":status", "302"), ("location", "http://127.0.0.1:1/")), REDIRECTED),
     ],
 )
 def test_an_http_2_response_is_read_to_its_end_or_is_an_error(most_streams, headers, expected, caplog):

@@ -119,6 +119,8 @@ def test_a_result_of_a_generator_that_is_too_slow_is_invalid():
     assert "rate_not_achieved" in kinds(result_of(TRAFFIC, level, [behind]))
     assert not kinds(result_of(TRAFFIC, level, [found])) & {"late_generator", "rate_not_achieved", "slow_generator"}
     assert "slow_generator" in kinds(result_of(TRAFFIC, level, [found], capacity_per_s=150.0))
+    (slow,) = [one for one in result_of(TRAFFIC, level, [found], capacity_per_s=50.0).doubts if "slow_" in one.kind]
+    assert slow.evidence["capacity_per_s"] == slow.evidence["requests_per_sec"], "it has sent as many"
 
 
 def test_a_server_that_falls_behind_is_over_saturated_and_one_that_keeps_up_is_not():
@@ -359,6 +361,7 @@ PLAIN = b'data: {"choices": [{"text": "a"}]}\n\ndata: {"choices": [{"text": "b"}
         PLAIN.replace(b"[{", b'\ndata: [{"index": 0,\ndata:'),
         PLAIN.replace(b"[{", b'\r\ndata: [{"index": 0,\r\ndata:').replace(b"\n\n", b"\r\n\r\n"),
         PLAIN.replace(b"\n\n", b"\n"),
+        PLAIN.rstrip(),
     ],
 )
 def test_events_are_read_as_the_standard_of_server_sent_events_has_them(body, size):
@@ -384,6 +387,29 @@ def test_an_event_that_is_no_json_and_has_no_empty_line_behind_it_fails():
     with pytest.raises(RequestError, match=r'no JSON until the stream ended: .*"choic') as raised:
         reply.check()
     assert raised.value.kind == "wrong_json"
+
+
+@pytest.mark.parametrize("cut", [b'data: {"choices": [{"te', b"data", b'data: {"choices": [{"text": "b"}]}'])
+def test_a_stream_that_was_cut_within_a_line_ended_early(cut):
+    reply = _Reply(Sent(0.0), 8, keeps_text=False)
+    reply(b'data: {"choices": [{"text": "a"}]}\n\n' + cut, 1.0)
+    with pytest.raises(RequestError, match="without") as raised:
+        reply.check()
+    assert raised.value.kind == "truncated"
+
+
+def test_counts_in_a_last_line_without_a_line_feed_are_read_and_later_events_without_them_erase_none():
+    events = (
+        b'data: {"choices": [{"text": "a", "finish_reason": "stop"}]}\n\n',
+        b'data: {"usage": {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 3}}}\n\n',
+        b'data: {"usage": {}}\n\n',
+        b'data: {"choices": [], "usage": {"completion_tokens": 5}}',
+    )
+    reply = _Reply(sent := Sent(0.0), 8, keeps_text=False)
+    for at_s, piece in enumerate(events):
+        reply(piece, float(at_s))
+    reply.check()
+    assert (sent.tokens_in, sent.tokens_out, sent.cached_tokens, sent.end_s) == (7, 5, 3, 0.0)
 
 
 @pytest.mark.parametrize("stated", [0, 1])

@@ -200,7 +200,9 @@ def test_conversations_of_sharegpt_give_prompts_and_lengths(tmp_path):
     before = [{"from": "system", "value": "Be brief."}, {"from": "gpt", "value": "Yes?"}]
     for first in ([], before[:1], before[1:], before):  # many files begin so
         talk = [*first, *SHAREGPT[0]["conversations"], *more]
-        (path := tmp_path / f"{len(first)}{first[:1] == before[:1]}.json").write_text(json.dumps([{"conversations": talk}]))
+        (path := tmp_path / f"{len(first)}{first[:1] == before[:1]}.json").write_text(
+            json.dumps([{"conversations": talk}])
+        )
         (turns,) = islice(Traffic(file=path, turns=5, **DRAWN).conversations(), 1)
         assert [(one.prompt, one.tokens_out) for one in turns] == [("Why?", 3), ("And then?", 1)]
 
