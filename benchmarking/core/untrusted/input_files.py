@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core.errors import FormatError, UnreadableError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -114,14 +114,15 @@ def read_text(path: Path, max_bytes: int) -> str:
         raise FormatError(f"{path}: not a text file (UTF-8)") from error
 
 
-def read_unpacked(opened: BufferedReader, path: Path, max_bytes: int) -> bytes | None:
-    """The content of an open file, decompressed if it is a gzip file; None if it is larger than `max_bytes`.
+def read_unpacked(opened: IO[bytes], path: Path, max_bytes: int) -> bytes | None:
+    """The content of an open file, or of piped bytes, decompressed if it is a gzip file; None if it is larger than
+    `max_bytes`.
 
     Raises FormatError for a damaged gzip file, and for one that expands more than MAX_EXPANSION times.
     """
     head = opened.read(len(GZIP_MAGIC))
+    size_bytes = opened.seek(0, os.SEEK_END)
     opened.seek(0)
-    size_bytes = os.fstat(opened.fileno()).st_size
     if head != GZIP_MAGIC:
         content = opened.read(min(size_bytes, max_bytes) + 1)  # Python reserves memory for all that it is asked to read
         return content if len(content) <= max_bytes else None

@@ -596,7 +596,7 @@ def read_file(path: Path) -> ForeignFile:
     FormatError for a file that is too large to be a result file."""
     digest = None
     if path == Path("-"):
-        content: bytes | None = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
+        content = read_unpacked(BytesIO(sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)), path, MAX_SIZE_BYTES)
         modified = naive_now().replace(microsecond=0)
     else:
         with open_regular(path) as opened:

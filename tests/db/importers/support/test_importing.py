@@ -323,6 +323,12 @@ def test_what_is_read_from_the_standard_input_has_no_folder(tmp_path, monkeypatc
     assert [run.cell.workload.model_id[:8] for run in stored] == ["unknown-"]
 
 
+def test_a_gzipped_file_may_come_on_the_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(REPORT.read_bytes()))))
+    file = read_file(Path("-"))
+    assert (file.content, file.sha256) == (REPORT.read_bytes(), read_file(REPORT).sha256)
+
+
 BESIDE = [
     ("import_folders/inference_perf_rate", "stage_0_lifecycle_metrics.json", "config.yaml"),
     ("import_folders/inference_perf_rate", "stage_0_lifecycle_metrics.json", "per_request_lifecycle_metrics.json"),
