@@ -110,6 +110,21 @@ def test_console_bars_never_share_a_name(data):
     assert page_of(data, "console", sql="SELECT * FROM (VALUES ('m', 1), ('m', 2)) t(model, n)").chart is None
 
 
+def test_console_lines_join_rows_of_one_setup_and_end_where_there_is_no_number(data):
+    sql = """SELECT * FROM (VALUES (1, 'a', 1.0), (1, 'b', 5.0), (2, 'a', 2.0), (2, 'b', NULL), (3, 'a', 3.0),
+        (3, 'b', 7.0)) t(batch_size, runtime, ms)"""
+    chart = page_of(data, "console", sql=sql).chart
+    assert [entry.label for entry in chart.legend] == ["a", "b"]
+    joined = {}
+    for row in marks_of(chart, kind="line"):
+        joined.setdefault(row["series"], []).append(row["y"])
+    assert list(joined.values()) == [[1.0, 2.0, 3.0], [5.0], [7.0]]
+    assert "for each value of runtime" in chart.caption
+    assert "Without a number, so not drawn: 1 row." in chart.caption
+    chart = page_of(data, "console", sql="SELECT * FROM (VALUES (1, 2), (1, 3), (2, 4)) t(batch_size, ms)").chart
+    assert marks_of(chart, kind="line") == []
+
+
 def test_the_default_model_to_recommend_has_results_of_calls(tmp_path):
     with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
         warehouse.ingest_all([make_load(model_id="served"), make_run(batch_sizes=(1,), sequence_lengths=(32,))])

@@ -8,17 +8,20 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.text import counted, grouped
 from db.query import answers
 from db.query.answers import LINES, is_numeric
 from db.query.questions import AnswerLimit, Column, answering, answering_in_parquet
 from db.values import plain, readable
-from visualize.drawing.figure import Block, Element, Figure, Line, Mark, Note, Panel
+from visualize.drawing.configurations import MOST_COLOURS
+from visualize.drawing.figure import Block, Element, Figure, Line, Mark, Note, Panel, entries
 from visualize.drawing.scales import LARGEST, close_axis, number, row_axis, seconds_of, ticks, time_axis, value_axis
 from visualize.drawing.scales import Axis as Scale
 from visualize.pages import vega
@@ -35,6 +38,8 @@ MOST = AnswerLimit(rows=MOST_ROWS + 1, bytes=64_000_000)
 MOST_BARS = 40
 LONGEST_CELL = 300
 LINES_A_PART = 1000
+Placed = tuple[tuple[Any, ...], float, float | None]
+"""A row, its place on the axis, and its number."""
 EXAMPLES = {
     "Fastest setup of each model at batch 1": (
         "SELECT model_id, arg_min(concat_ws(' ', device_name, runtime, precision), latency_median_ms) AS setup,\n"
@@ -143,37 +148,44 @@ def _number(value: Any) -> float | None:
 
 
 def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart | None:
-    """The first numeric column against the first column: a line over times or numbers, else bars. If names in the first
-    column repeat, bars are named by all columns before the numeric one. None if bars would still share a name."""
+    """The first numeric column against the first column: lines over times or numbers, else bars. If values in the first
+    column repeat, bars are named by all columns before the numeric one, and so are lines. None if bars would still
+    share a name."""
     y = next((place for place, one in enumerate(columns) if place > 0 and is_numeric(one)), None)
     if y is None or not len(rows) >= 2:
         return None
     x = columns[0]
     is_line = _is_time(x) or is_numeric(x)
     over = [0] if is_line or len({row[0] for row in rows}) == len(rows) else list(range(y))
-    placed: list[tuple[tuple[Any, ...], float, float]] = []
+    placed: list[Placed] = []
     for row in rows:
-        place, value = _number(row[0]) if is_line else 0.0, _number(row[y])
-        if row[0] is not None and place is not None and value is not None:
-            placed.append((row, place, value))
-    drawn, values = [row for row, _, _ in placed], [value for _, _, value in placed]
+        place = _number(row[0]) if is_line else 0.0
+        if row[0] is not None and place is not None:
+            placed.append((row, place, _number(row[y])))
+    drawn = [row for row, _, value in placed if value is not None]
+    values = [value for _, _, value in placed if value is not None]
     names = [readable(row[0]) if over == [0] else " · ".join(map(readable, row[:y])) for row in drawn]
     is_too_much = not is_line and (len(rows) > MOST_BARS or len(set(names)) < len(names))
     if not values or is_too_much:
         return None
     titles = ", ".join(columns[place].name for place in over), columns[y].name
+    lines = _lines(placed, y) if is_line else ()
+    over_what = "the first column" if over == [0] else "the columns before it"
+    apart = f", for each value of {', '.join(column.name for column in columns[1:y])}" if entries(lines) else ""
+    notes = [f"The first column of numbers over {over_what}{apart}."]
+    if any(line.dashes is None for line in lines):
+        notes.append("Marks that share a place are not joined.")
+    if missing := len(rows) - len(drawn):
+        notes.append(f"Without a number, so not drawn: {counted(missing, 'row')}.")
     if is_line:
-        at = [place for _, place, _ in placed]
+        at = [place for _, place, value in placed if value is not None]
         low, high = min(at), max(at)
         edge = 0.03 * (high - low) or 1.0
         across = Scale(title=titles[0], low=low - edge, high=high + edge, ticks=ticks(low - edge, high + edge))
-        marks = tuple(
-            Mark(x=place, y=value) for place, value in sorted(zip(at, values, strict=True), key=lambda p: p[0])
-        )
         panel = Panel(
             x=time_axis(at, titles[0]) if _is_time(x) else across,
             y=close_axis(titles[1], values),
-            elements=(Line(label="", marks=marks, colour=0, shape=0, size=4.0),),
+            elements=lines,
         )
     else:
         elements: list[Element] = []
@@ -186,14 +198,33 @@ def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart 
             ]  # fmt: skip
         across = value_axis(titles[1], values, room=1.15, may_be_log=False)
         panel = Panel(x=across, y=replace(row_axis(names), title=titles[0]), elements=tuple(elements), height_in=0.5)
-    shown = [*over, y]
+    shown = [*over, *(range(1, y) if entries(lines) else ()), y]
     figure = Figure(
         title=f"{titles[1]} by {titles[0]}",
-        notes=(f"The first column of numbers over {'the first column' if over == [0] else 'the columns before it'}.",),
+        notes=tuple(notes),
         panels=(panel,),
+        legend=tuple(dict.fromkeys(entries(lines))),
     )
     table = _grid([columns[place] for place in shown], [tuple(row[place] for place in shown) for row in rows])
     return vega.chart(figure, table)
+
+
+def _lines(placed: Sequence[Placed], y: int) -> tuple[Line, ...]:
+    """The marks, joined but for those that share a place, with a gap at each row without a number; if places repeat, a
+    line for each value of the columns in between."""
+    is_repeated = len({place for _, place, _ in placed}) < len(placed)
+    setups = grouped((row[1:y] if is_repeated else (), (place, value)) for row, place, value in placed)
+    if len(setups) > MOST_COLOURS:
+        setups = {(): list(chain(*setups.values()))}
+    lines = []
+    for style, (setup, marks) in enumerate(setups.items()):
+        dashes = None if len(dict(marks)) < len(marks) else style
+        label = " · ".join(map(readable, setup))
+        for has_value, run in groupby(sorted(marks, key=itemgetter(0)), lambda one: one[1] is not None):
+            if has_value:
+                joined = tuple(Mark(x=place, y=value) for place, value in run if value is not None)
+                lines.append(Line(label=label, marks=joined, colour=style, shape=style, size=4.0, dashes=dashes))
+    return tuple(lines)
 
 
 Parts = Callable[[str, str], AbstractContextManager[Iterator[str | bytes]]]
