@@ -39,7 +39,7 @@ from benchmarking.core.verdicts.words import MIN_CHANGE, NEARLY_NONE
 from db.analysis.gate.nights import TOGETHER, Night, Outlook, Series, outlooks
 
 DETECTOR = "prediction-interval"
-DETECTOR_VERSION = "6"
+DETECTOR_VERSION = "7"
 Outcome = Literal["fine", "worse", "better", "trend", "too_noisy", "not_enough_data"]
 
 

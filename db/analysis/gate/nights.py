@@ -192,7 +192,7 @@ def outlooks(
                 is_better=any(is_better for _, _, is_better in beyond),
                 together=next((count for count, *sides in beyond if any(sides)), 1),
                 trend=trends[row],
-                is_gradual=name not in SMOOTHING_NAMES and _is_gradual(values[row], levels[row], scales[0][row]),
+                is_gradual=name not in SMOOTHING_NAMES and _is_gradual(values[row], levels[row], scales[0][row], most),
             )
         )
     return found
@@ -210,12 +210,16 @@ def _rougher(series: Series) -> float:
     return math.sqrt(max(ratios))
 
 
-def _is_gradual(values: Floats, level: float, scale: float) -> bool:
+def _is_gradual(values: Floats, level: float, scale: float, most: tuple[float, float]) -> bool:
+    """Whether the newest night is on the way of those before it, and no further along than it would lead, by the limits
+    of the two sides."""
     known, newest = (values[~np.isnan(values)] - level) / scale, max(TOGETHER)
     is_far = np.abs(known) > FAR_OFF  # a night far off is no movement, and would look like one
     is_far[-newest:] = False
-    begun = has_begun_to_move(known[~is_far].tolist(), newest)
-    return abs(begun) > BEGUN and (begun > 0) == (known[-1] > 0)
+    begun, expected, error = has_begun_to_move(known[~is_far].tolist(), newest)
+    is_on_its_way = abs(begun) > BEGUN and (begun > 0) == (known[-1] > 0)
+    beyond = (known[-1] - expected) * math.copysign(1, begun)
+    return is_on_its_way and bool(beyond <= most[0 if begun > 0 else 1] * error)
 
 
 def _matrix(series: Sequence[Series]) -> tuple[Floats, list[datetime | None]]:

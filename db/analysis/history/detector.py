@@ -554,17 +554,23 @@ def find_trend(values: Sequence[float]) -> Trend | None:
     return None
 
 
-def has_begun_to_move(values: Sequence[float], newest: int) -> float:
+def has_begun_to_move(values: Sequence[float], newest: int) -> tuple[float, float, float]:
     """How clearly the values rose before the newest ones (negative: fell), in standard errors: the best fit of a level
-    followed by a ramp, which begins at any run but the last few. The values are in units of their standard deviation.
+    followed by a ramp, which begins at any run but the last few. Then what the ramp lets expect of the newest value, if
+    it goes on, and its standard error. The values are in units of their standard deviation.
 
-    What is already on its way up when it crosses a limit is a trend: the run that crossed it is not to blame.
+    What is already on its way up when it crosses a limit is a trend: the run that crossed it is not to blame, unless it
+    is far beyond the ramp.
     """
     x = np.asarray(values, dtype=np.float64)[: len(values) - newest][-RAMP_WINDOW:]
     n = len(x)
     if n < RAMP_WINDOW // 2:
-        return 0.0
+        return 0.0, 0.0, math.inf
     ramps = np.maximum(0, np.arange(n)[None, :] - np.arange(n - LEAST_RAMP)[:, None]).astype(np.float64)
-    ramps -= ramps.mean(axis=1, keepdims=True)
-    errors = ramps @ x / np.sqrt((ramps**2).sum(axis=1))
-    return float(errors[np.argmax(np.abs(errors))])
+    means = ramps.mean(axis=1, keepdims=True)
+    ramps -= means
+    lengths = np.sqrt((ramps**2).sum(axis=1))
+    errors = ramps @ x / lengths
+    best = int(np.argmax(np.abs(errors)))
+    ahead = (n - 1 + newest - best - float(means[best, 0])) / float(lengths[best])  # of the newest value, in errors
+    return float(errors[best]), float(x.mean() + ahead * errors[best]), math.sqrt(1 + 1 / n + ahead**2)

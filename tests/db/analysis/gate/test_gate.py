@@ -386,6 +386,13 @@ def test_a_short_session_after_long_ones_is_allowed_to_vary_as_much_more_as_it_d
     assert all(set(night) == {"worse"} for night in outcomes[2.0])
 
 
+def test_a_step_far_beyond_a_slow_movement_is_no_trend():
+    crept = [0.0] * 30 + [0.005 * night for night in range(1, 11)]
+    noise = np.random.default_rng(1).normal(0, 0.01, (20, 41))
+    for logs in crept + noise[:, :40]:
+        assert judge(np.exp(logs).tolist(), math.exp(crept[-1] + 0.3), LATENCY).outcome == "worse"
+
+
 def test_a_slow_leak_is_a_trend_and_no_regression():
     seen = leak(sd=0.005, per_night=0.002, flat=0, nights=30, histories=5, seed=14, series=5)
     assert (seen.trend, seen.confirmed) == (1.0, 0.0)
