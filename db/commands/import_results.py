@@ -222,6 +222,8 @@ def _import(arguments: argparse.Namespace, again: dict[str, list[str]]) -> list[
                     if run.compacted:
                         too_many = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
                         note(f"{NAME}: {run.path}: {too_many}")
+                    for text in run.made_alike:
+                        note(f"{NAME}: {run.path}: {text}, which told its runs apart")
                     for text in run.left_out[:MAX_SHOWN]:
                         note(f"{NAME}: {run.path}: left out {text}")
                     if len(run.left_out) > MAX_SHOWN:

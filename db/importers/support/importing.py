@@ -34,6 +34,7 @@ from benchmarking.core.metrics import JUDGED, SERVICE_TIMES
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import FORMAT, Json, Precision, Result, Run, canonical_hash
 from benchmarking.core.run_file import large_samples
+from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.redaction import cut_to, known_secrets, readable, redacted_record, without_secrets
 from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso, with_model_of
 from db.importers.support.files import PACKAGE, STDIN, NoResultsError, importers_for, read_file, recognising
@@ -120,6 +121,26 @@ class GivenValues:
             for result in dated.results
         )
         return replace(dated, run_id=content_id(dated.run_id, words), results=results)
+
+    def made_alike(self, runs: Sequence[Run]) -> tuple[str, ...]:
+        """What a file states differently of its runs, which have one of these values now: the flag, and what it was."""
+        found: list[str] = []
+        for name in ("model_id", "runtime", "precision", "device"):
+            if (given := getattr(self, name)) is None:
+                continue
+            kept = [
+                run.origin.kept.get("replaced")
+                for run in runs
+                if run.origin is not None
+                and not (
+                    name == "model_id" and "benchmark" in run.cell.runtime_mode  # which still tells them apart
+                )
+            ]
+            words = [str(one.get(name, given)) if isinstance(one, Mapping) else given for one in kept]
+            stated = sorted({word for word in words if not is_unnamed(word)})
+            if len(stated) > 1:
+                found.append(f"--{name.replace('_', '-')} {given} replaces {first_few(stated, SHOWN_VALUES)}")
+        return tuple(found)
 
 
 def _at(run: Run, time: datetime) -> Run:
@@ -220,6 +241,7 @@ def since_earlier(
 State = Literal["imported", "present", "nothing", "unknown", "unread", "refused"]
 Store = Callable[[Sequence[FileRuns]], Sequence[int]]
 """Stores the runs of several files in one transaction; returns how many of each file are new."""
+SHOWN_VALUES = 3
 GROUP_FILES = 200
 GROUP_SAMPLES = 200_000
 GROUP_S = 2.0
@@ -253,6 +275,8 @@ class Imported:
     """Runs without the name of a device or processor."""
     unnamed_models: int = 0
     """Runs without the name of a model."""
+    made_alike: tuple[str, ...] = ()
+    """Flags whose value took the place of several that the file states."""
     metrics: tuple[str, ...] = ()
     """The metrics by which its results can be judged."""
 
@@ -422,6 +446,7 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
         compacted=any(large_sample.quantiles is not None for large_sample in large_samples(runs)),
         nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
         unnamed_models=sum(is_unnamed(run.cell.workload.model_id) for run in runs),
+        made_alike=given.made_alike(runs),
         metrics=tuple(name for name in JUDGED if any(has_metric(result, name) for result in results)),
         models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
     )

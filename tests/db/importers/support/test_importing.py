@@ -82,6 +82,22 @@ def test_benchmarks_that_are_given_a_model_stay_apart_by_their_names(tmp_path):
     assert GivenValues(model_id=rows[0]["command"]).applied_to(again).cell == runs[0].cell
 
 
+def test_a_given_value_for_several_of_a_file_is_told(tmp_path):
+    path = tmp_path / "a.jsonl"
+    shutil.copy(FIXTURES / "imports/llama_bench/41_columns.jsonl", path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()][:1]
+    rows += [rows[0] | {"model_filename": "other.gguf", "model_type": "other 7B F16"}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+    def told(**values):
+        (outcome,) = import_files([(path, True)], None, GivenValues(**values), lambda files: [1 for _ in files])
+        return outcome.made_alike
+
+    assert told() == told(runtime="x") == ()
+    (text,) = told(model_id="m")
+    assert text.startswith("--model-id m replaces ")
+
+
 def test_ids_and_hardware_depend_on_the_given_values():
     plain, first, second = report(), *(GivenValues(device_name=name).applied_to(report()) for name in ("A", "B"))
     assert len({plain.run_id, first.run_id, second.run_id}) == 3
