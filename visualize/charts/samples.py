@@ -63,9 +63,11 @@ class SampleDistribution(ChartPlugin):
         if len(of_launch) == 1:  # of an import, or of a single launch
             curves = "Curve: share of samples at or below each value. Strip: the samples, with their median."
             strips = "The samples, with their median; too few samples for a distribution."
+        stretches = " or ".join(str(each) for each in sorted(set(map(_stretch, every)) - {1}))
         blocks = {row["inner_loops"] for row in every} - {1}
         reading = (
             curves if has_curves else strips,
+            f"Bars: lowest to highest of each {stretches} samples, with their median." if stretches else None,
             "Each sample is the mean of a block of short calls." if blocks else None,
         )
         lacking = (
@@ -146,22 +148,29 @@ def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Pa
 
 
 def _strip(row: Row, start: int) -> Line:
-    """Samples of a launch in measured order. Of many, the lowest and highest of each stretch are kept, so that no
-    disturbance is lost."""
-    samples = list(row["samples"] or ())
-    kept = list(enumerate(samples))
-    if len(samples) > SAMPLES_SHOWN:
-        each = -(-2 * len(samples) // SAMPLES_SHOWN)
-        stretches = [kept[at : at + each] for at in range(0, len(kept), each)]
-        kept = [
-            one for part in stretches
-            for one in sorted({min(part, key=lambda pair: pair[1]), max(part, key=lambda pair: pair[1])})
-        ]  # fmt: skip
-    marks = tuple(Mark(x=start + place, y=value, words=f"sample {at + 1}") for place, (at, value) in enumerate(kept))
+    """Samples of a launch in measured order. Of many, each stretch is its median and a bar from the lowest to the
+    highest, so that no disturbance is lost."""
+    samples, each = list(row["samples"] or ()), _stretch(row)
+    marks = tuple(Mark(x=start + at, y=value, words=f"sample {at + 1}") for at, value in enumerate(samples))
+    if each > 1:
+        parts = [samples[at : at + each] for at in range(0, len(samples), each)]
+        marks = tuple(
+            Mark(
+                x=start + place, y=median(part), low=min(part), high=max(part),
+                words=f"samples {place * each + 1} to {place * each + len(part)}",
+            )
+            for place, part in enumerate(parts)
+        )  # fmt: skip
     return Line(
         label=f"launch {row['launch'] + 1}", role=f"strip {row['launch']}", marks=marks, colour=row["launch"],
-        shape=row["launch"], dashes=None, size=2.6,
+        shape=row["launch"], dashes=None, size=2.6, has_bands=False,
     )  # fmt: skip
+
+
+def _stretch(row: Row) -> int:
+    """How many samples of a launch share a place in its strip."""
+    count = len(row["samples"] or ())
+    return -(-2 * count // SAMPLES_SHOWN) if count > SAMPLES_SHOWN else 1
 
 
 MOST_PICTURES, MOST_PANELS, MOST_DOUBTS = 6, 5, 3

@@ -62,7 +62,9 @@ def test_no_disturbance_is_lost_among_many_samples(one_point, outcomes):
     _, strip = figure.panels
     marks = strip.lines[0].marks
     assert len(marks) < 600
-    assert [one.words for one in marks if one.y == 9.0] == ["sample 4001"]
+    assert [one.words for one in marks if one.high == 9.0] == ["samples 3996 to 4012"]
+    assert {(one.low, one.y) for one in marks} == {(1.0, 1.0)}, "the median of a stretch, not its ends"
+    assert "bars: lowest to highest of each 17 samples, with their median" in " ".join(figure.caption)
 
 
 def test_compacted_samples_keep_their_distribution(one_point, rows_of, see):
