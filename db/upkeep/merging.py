@@ -38,7 +38,7 @@ from db.conflicts import (
     conflicts_text,
 )
 from db.connection import FILE_FORMAT, LOG_ENDINGS, Connection, connect, copy_database, file_id, problem_of, quoted
-from db.file_copy import make_folder, publish, share_as, temporary_sibling
+from db.file_copy import make_folder, publish, share_as, temporary_sibling, turn
 from db.ingestion import RUN_TABLES, Loaded, load_files
 from db.upkeep.verify import ANNOTATION_TARGETS, CHECKS, REFERENCES, damage, unread_log
 from db.warehouse import OutdatedError, Warehouse
@@ -524,17 +524,19 @@ class Rebuilt:
 def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) -> Rebuilt:
     """Rebuild the warehouse at `path` from the run files, and keep the old file under another name.
 
-    The old file is locked during the rebuild, if it can be opened. Raises LockedError while another process has it
-    open, and StorageError if no file is a run or nothing can be written; then nothing is changed.
+    Other writers wait for their turn until its end, and the old file is locked, if it can be opened. Raises LockedError
+    while another process has it open, and StorageError if no file is a run or nothing can be written; then nothing is
+    changed.
     """
     path = path.resolve()
     make_folder(path.parent)
-    with ExitStack() as hold, temporary_sibling(path) as part:
+    # The turn too, since any other opening of the file in this process gives its lock up.
+    with turn(path, lock_timeout_s) as left_s, ExitStack() as hold, temporary_sibling(path) as part:
         old, old_fault, lost_log = path, None, None
         if path.exists():
             try:  # keep writers out until the end
-                hold.enter_context(connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s))
-                lost_log = next((one.problem for one in unread_log(path, lock_timeout_s=lock_timeout_s)), None)
+                hold.enter_context(connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=left_s))
+                lost_log = next((one.problem for one in unread_log(path, lock_timeout_s=left_s)), None)
             except LockedError:
                 raise
             except StorageError as error:

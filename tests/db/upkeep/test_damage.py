@@ -6,11 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import dumps
+from db import file_copy
 from db.ingestion import run_files
 from db.setup_benchmark_db import main
+from db.upkeep import merging
 from db.upkeep.merging import rebuild
 from db.upkeep.verify import damage, inspected, verify
 from db.warehouse import Warehouse
@@ -376,6 +379,20 @@ def test_a_database_in_use_is_left_unchanged(stored, holding, capsys):
         assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb", "--lock-timeout", "0.1"]) == 1
     assert "is in use by" in capsys.readouterr().err
     assert counts(stored)[0] == 3
+
+
+def test_other_writers_wait_for_their_turn_during_a_rebuild(stored, monkeypatch):
+    """Its lock of the old file alone is given up when the file is opened again, and a run that was stored then would
+    have been in the old file only."""
+    load_files = merging.load_files
+
+    def while_taken(*arguments):
+        with pytest.raises(Timeout):
+            FileLock(file_copy._lock_file(stored)).acquire(timeout=0)
+        return load_files(*arguments)
+
+    monkeypatch.setattr(merging, "load_files", while_taken)
+    assert rebuild(stored, run_files([Path("runs")])).kept is not None
 
 
 def test_rebuild_and_overwrite_exclude_each_other(stored, capsys):
