@@ -210,7 +210,6 @@ def _of_test(file: ForeignFile, stated: Mapping[str, Any], number: int) -> Forei
             _words(system),
             _word(system, "framework"),
         ),
-        host=place.system or events.text("sut_name"),
         tags={"submitter": place.submitter},
         kept={
             **events.rest(),
@@ -277,7 +276,6 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
                 machine,
                 _word(fields, "framework") or _word(system, "framework"),
             ),
-            host=_word(fields, "SystemName") or _word(fields, "Platform"),
             tags={"submitter": submitter},
             kept={**fields.rest(), **({"system": system.rest()} if system.rest() else {})},
         )
