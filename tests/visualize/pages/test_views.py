@@ -438,6 +438,19 @@ def test_the_question_of_the_quantization_leads_to_a_page_that_answers_it(tmp_pa
     assert (page.model, at_32.precisions) == ("m", None)
 
 
+def test_a_device_has_its_colour_of_other_charts_when_it_is_recommended(tmp_path):
+    path = tmp_path / "own.duckdb"
+    fast = Alter.on_device(make_run(model_id="m", slowdown=0.5, started_at="2026-05-01T00:00:00Z"), "Fast", "cuda")
+    for run in (make_run(model_id="m"), fast):
+        with Warehouse.open(path) as warehouse:
+            warehouse.ingest(run)
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        legend = page_of(found, "recommend").chart.legend
+        chart, *_ = page_of(found, "charts", chart="hardware_speedup", model="m").charts
+    assert [(entry.label, entry.colour) for entry in legend[:2]] == [("Fast", "c1"), ("Test CPU", "c0")]
+    assert "c1" in {row["colour"] for row in marks_of(chart) if row["words"].startswith("Fast")}
+
+
 def test_a_workload_whose_quality_is_measured_is_recommended_for_first(tmp_path):
     path = tmp_path / "own.duckdb"
     measured = Quality(values={"kl_divergence": QualityValue(value=0.01, low=0.009, high=0.011)}, inputs="a", how={})

@@ -39,6 +39,7 @@ from db.analysis.selection import EVERYTHING, Selection
 from visualize.drawing.figure import Figure, Mark, Note, doubtful_entries, entries, pareto
 from visualize.drawing.figure import Line as Series
 from visualize.drawing.marks import front_panel, spread
+from visualize.drawing.rows import PLACES
 from visualize.drawing.scales import LEAST
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Link, alternatives, grid_of
@@ -156,7 +157,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
             "words": words,
             "has_best": found.best is not None,
             "grid": grid_of(words.table, "Options, best first", links),
-            "chart": _chart(words, found, chosen),
+            "chart": _chart(data, words, found, chosen),
             "precisions": None
             if words.precisions is None
             else grid_of(words.precisions[0], "Each precision at the same point"),
@@ -271,7 +272,7 @@ def _rounded(value: float, *, up: bool) -> float:
     return float(f"{(math.ceil if up else math.floor)(value / unit) * unit:.{DIGITS}g}")
 
 
-def _chart(words: RecommendationWords, found: Recommendation, workload: Workload) -> Chart:
+def _chart(data: Data, words: RecommendationWords, found: Recommendation, workload: Workload) -> Chart:
     """Latency and throughput of each option, with the front of these two quantities and the name of the recommended
     one; options that miss a limit are crossed out."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
@@ -280,10 +281,14 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
         for row, one in zip(words.table.rows, found.rated, strict=True)
         if one.option.latency_ms and one.option.throughput
     ]
-    devices = list(dict.fromkeys(row[0] for row, *_ in options))
+    machines = data.warehouse.query(f"SELECT hardware_id, device_place FROM {PLACES}").dicts()  # noqa: S608
+    places = {machine["hardware_id"]: machine["device_place"] for machine in machines}
+    devices: dict[str, int] = {}  # its name, and the colour that it has in every chart
+    for row, one, *_ in options:
+        devices.setdefault(row[0], places[one.option.hardware_id])
     lines = [
         Series(
-            label=device, colour=place, shape=place, dashes=None,
+            label=device, colour=colour, shape=place, dashes=None,
             marks=tuple(
                 Mark(
                     x=latency, y=throughput, words=", ".join(row[1 : words.table.keys + 2]),
@@ -293,7 +298,7 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
                 if row[0] == device
             ),
         )
-        for place, device in enumerate(devices)
+        for place, (device, colour) in enumerate(devices.items())
     ]  # fmt: skip
     best = pareto([option for option in options if option[1].fits], lambda one: (one[2], one[3]))
     front = [(latency, throughput, "") for _, _, latency, throughput in best]
