@@ -43,6 +43,15 @@ IS_HEADER = has_columns("name", "iterations", "real_time", "cpu_time", "time_uni
 NUMBERS = ("iterations", "real_time", "cpu_time")
 """Columns of which a row has one, unless its benchmark failed."""
 CSV_AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv|BigO|RMS)")
+CONTEXT = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*)|Running (?P<executable>\S.*)|CPU Caches:"
+    r"|Run on \((?P<num_cpus>\d{1,6}) X (?P<mhz_per_cpu>[\d.]+) MHz CPU ?s?\)|Load Average: (?P<load_avg>[\d., ]+)"
+    r"|L(?P<level>\d) (?P<type>\w+) (?P<size>\d{1,9}) KiB(?: \(x\d+\))?"
+    r"|\*\*\*WARNING\*\*\* (?:(?P<cpu_scaling_enabled>CPU scaling is enabled)"
+    r"|Library was built as (?P<library_build_type>DEBUG)|ASLR is enabled).*"
+)
+"""What is printed above a table, under the names of the JSON."""
+WARNINGS: Mapping[str, str | bool] = {"CPU scaling is enabled": True, "DEBUG": "debug"}
 OLD_DATE = "%Y/%m/%d-%H:%M:%S"
 CLOCKS = ("process_time", "real_time", "manual_time")
 COMPLEXITY = ("BigO", "RMS")
@@ -214,10 +223,32 @@ def _of_csv(file: ForeignFile) -> list[Fields]:
     rows = csv_table_rows(file, IS_HEADER, ends_early=True)
     entries = ((table, _entry(file, row)) for table, row in rows)
     tables = grouped((table, entry) for table, entry in entries if entry)
+    contexts = _printed_contexts(file)
     return [
-        Fields(file, {"context": {}, "benchmarks": own}, f"table {index + 1}" if index else "")
-        for index, own in enumerate(tables.values())
+        Fields(file, {"context": contexts[table], "benchmarks": own}, f"table {index + 1}" if index else "")
+        for index, (table, own) in enumerate(tables.items())
     ]
+
+
+def _printed_contexts(file: ForeignFile) -> list[dict[str, Any]]:
+    """The context of each table as in the JSON, from what is printed above it, which is not left out then."""
+    contexts: list[dict[str, Any]] = [{}]  # one more than headers: the last is below the last of them
+    read: set[str] = set()
+    for number, line in enumerate(file.lines(), 1):
+        if "real_time" in line and IS_HEADER([cell.strip('" ') for cell in line.split(",")]):
+            contexts.append({})
+        elif found := CONTEXT.fullmatch(line.strip()):
+            stated = {name: word for name, word in found.groupdict().items() if word}
+            if "size" in stated:
+                cache = {"level": int(stated["level"]), "type": stated["type"], "size": int(stated["size"]) * 1024}
+                contexts[-1].setdefault("caches", []).append(cache)
+            else:
+                numbers = {name: parsed_number(stated[name]) for name in ("num_cpus", "mhz_per_cpu") if name in stated}
+                contexts[-1] |= {name: WARNINGS.get(word, word) for name, word in stated.items()} | numbers
+            read.add(f"line {number}")
+    for one in [one for one in file.left_out if one.place in read]:
+        del file.left_out[one]
+    return contexts
 
 
 def _entry(file: ForeignFile, row: Fields) -> dict[str, Any] | None:
