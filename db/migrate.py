@@ -62,12 +62,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "ee5f1e160ea85a9c324b91837fe1bd5175368485954982e1f1f36b34de1fa50e",  # created and read by DuckDB 1.5
-    "cccd4813b7af12e6cd0883f6a073923c5ee89264e243a7b07941b876fea7f592",  # created and read by 2.0
-    "84a082e9d40396433791cf63ce6aa747e6df95f72c09273520a38049c9d8449d",  # created by 1.5, read by 2.0
-    "8c61ca37adafad96d360e84347aee677975ec9281f25177e7d152c760ba6ae35",  # created by 2.0, read by 1.5
-    "7e047a1779de3f81c6018275c373829e1a5e668db787ac403d495d0457a8f4ef",  # that, next written by 2.0, read by 1.5
-    "1b0857941a268d6ee5d521da5a747de2cad7f46c31eeddbc23ba1d3a0af8990a",  # the first, next written by 2.0, read by 1.5
+    "bd9b3f42b0609b7f389c55db0b4d53b580b34eee499956705282ce29d4837dd5",  # created and read by DuckDB 1.5
+    "5316da50ec6adbbe248381b31d72b6128dc9d0bfad4902979dcc1c6df811689d",  # created and read by 2.0
+    "c9ba954a9d0022730bc483a5bcb24544690bd2c3bbc584bc3eba3ce0794d72bc",  # created by 1.5, read by 2.0
+    "e8eb71c2482031514f2fe04364ec60697e270ddc630dd6e7602557d005dfcecc",  # created by 2.0, read by 1.5
+    "ce33225a715b6e07fbf8acbca44edd00a3032a902479607cc3b3f0b5b29e493b",  # that, next written by 2.0, read by 1.5
+    "f756dbc9f57909420f02c34c535ee05460d061cc236f04b98a305444221248f7",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

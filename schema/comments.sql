@@ -154,7 +154,7 @@ COMMENT ON COLUMN requests.end_ms IS 'End of the response ([DONE], or the reason
 COMMENT ON COLUMN requests.last_token_ms IS 'Arrival of the last output, in ms; NULL if unknown.';
 COMMENT ON COLUMN requests.closed_ms IS 'End of the body of the response, in ms, which a server may hold open; NULL if unknown.';
 COMMENT ON COLUMN requests.tokens_out IS 'Tokens of the output; see tokens_counted_by.';
-COMMENT ON COLUMN requests.tokens_counted_by IS 'What counted tokens_out: tokenizer (--tokenizer), or chunks (at most the number of tokens); NULL for the count of the server, runtime or imported tool.';
+COMMENT ON COLUMN requests.tokens_counted_by IS 'What counted tokens_out: tokenizer (--tokenizer), chunks (at most the number of tokens), or hidden (a server that did not stream all of them, as of reasoning); NULL for the count of the server, runtime or imported tool.';
 COMMENT ON COLUMN requests.cached_tokens IS 'Prompt tokens that the server took from its prefix cache; NULL if it does not report them.';
 COMMENT ON COLUMN requests.error IS 'Kind of error: refused, http_429, truncated, ...; NULL for a successful request.';
 COMMENT ON COLUMN requests.detail IS 'Text of the error.';

@@ -223,8 +223,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "errors in the evidence",
         "chunks_not_tokens": "tokens did not arrive one by one in their chunks, so gaps between chunks are not "
         "inter-token latencies, and the time per output token is too short if the first chunk has several tokens, or "
-        "if tokens of reasoning are counted but not streamed; use the time per output token of long replies, on which "
-        "the first chunk has little effect, of servers that stream all tokens",
+        "if tokens of reasoning are counted but neither streamed nor told apart; use the time per output token of long "
+        "replies, on which the first chunk has little effect, of servers that stream all tokens",
         "other_input_length": "the server counted more than 20% more or fewer prompt tokens than --input-length "
         "requested (in words); see tokens_in of the stored requests, or request exact lengths with --prompt-ids",
         "held_open": "the server kept the connection open after the end of the response, which no latency includes; "

@@ -57,7 +57,7 @@ Status = Literal["ok", "failed", "skipped", "timed_out"]
 Validity = Literal["valid", "noisy", "throttled", "invalid"]
 Severity = Literal["info", "noisy", "throttled", "invalid"]
 Phase = Literal["warmup", "measure"]
-TokenCounter = Literal["tokenizer", "chunks"]
+TokenCounter = Literal["tokenizer", "chunks", "hidden"]
 WeightsKind = Literal["pretrained", "random", "given"]
 WeightsChoice = Literal["auto", "pretrained", "random"]
 Rebuild = Literal["if_needed", "always", "never"]
@@ -394,7 +394,8 @@ class Requests:
     closed_ms: tuple[Number | None, ...] = ()
     """End of the body of the response, which a server may hold open after the end of the response."""
     tokens_counted_by: tuple[TokenCounter | None, ...] = ()
-    """What counted `tokens_out`: None for the server or the runtime itself, or another tool's count."""
+    """What counted `tokens_out`: None for the server or the runtime itself, or another tool's count; "hidden" for a
+    server that did not stream them all, so that there is one for each chunk or more after the first output."""
 
     def __post_init__(self) -> None:
         for name in ("last_token_ms", "closed_ms", "tokens_counted_by"):

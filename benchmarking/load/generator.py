@@ -68,8 +68,8 @@ HOPELESS = 100
 """Requests that may fail in a row before a closed loop ends. It has no schedule, so that a server which refuses at once
 would be sent as many as it can refuse."""
 TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
-"""Fields of a chat's delta with output: of OpenAI, and of the servers of reasoning models. Mistral's content is a list
-of parts."""
+"""Fields of a chat's delta with output: of OpenAI, and, in the middle, of the servers of reasoning models. Mistral's
+content is a list of parts."""
 REFUSALS = ("http_400", "http_422")
 REFUSING = re.compile(
     r"unrecogni|unsupported|not support|unknown|unexpected|extra|not permitted|not allowed|invalid arg", re.IGNORECASE
@@ -95,6 +95,10 @@ class Sent:
     least_tokens: int = 0
     """Chunks with a text, each of at least one token."""
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    """Of `tokens_out`, by the server's count."""
+    has_reasoning: bool = False
+    """Whether text of the reasoning arrived."""
     error: str | None = None
     detail: str | None = None
     conversation: int | None = None
@@ -244,11 +248,17 @@ class _Reply:
         if told is not None:  # some servers have the field in every event, as null
             raise RequestError("server_error", json.dumps(told))
         if isinstance(usage := event.get("usage"), dict):
-            sent, details = self.sent, usage.get("prompt_tokens_details")
+            sent, details, of_output = (
+                self.sent,
+                usage.get("prompt_tokens_details"),
+                usage.get("completion_tokens_details"),
+            )
             sent.tokens_in = _whole(usage.get("prompt_tokens"), sent.tokens_in)
             sent.tokens_out = _whole(usage.get("completion_tokens"), sent.tokens_out)
             cached = details.get("cached_tokens") if isinstance(details, dict) else None
             sent.cached_tokens = _whole(cached, sent.cached_tokens)
+            reasoning = of_output.get("reasoning_tokens") if isinstance(of_output, dict) else None
+            sent.reasoning_tokens = _whole(reasoning, sent.reasoning_tokens)
         # The output in an event of either endpoint, including reasoning, refusals and tool calls, None if there is
         # none; and whether the event states the reason for finishing.
         choices = event.get("choices")
@@ -261,6 +271,7 @@ class _Reply:
                 raise RequestError("server_error", f"the server ended the response with the reason {reason}")
             if isinstance(delta, dict):
                 pieces = [_text(delta.get(name)) for name in TEXTS]
+                self.sent.has_reasoning |= any(pieces[1:3])
                 found = next(
                     (piece for piece in pieces if piece), next((piece for piece in pieces if piece is not None), None)
                 )
@@ -429,7 +440,8 @@ def _count_tokens(one: Sent, tokenizer: Count | None) -> TokenCounter | None:
     elif one.tokens_in is None and isinstance(one.prompt, str) and one.prompt and tokenizer is not None:
         one.tokens_in = tokenizer(one.prompt)
     if (one.tokens_out is not None and one.tokens_out >= one.least_tokens) or not one.tokens_s:
-        return None
+        hidden = 0 if one.has_reasoning else one.reasoning_tokens or 0
+        return "hidden" if hidden and one.least_tokens <= (one.tokens_out or 0) - hidden else None
     if tokenizer is None:
         one.tokens_out = len(one.tokens_s)
         return "chunks"

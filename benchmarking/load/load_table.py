@@ -39,7 +39,7 @@ from benchmarking.load.curve import (
     surely_hold,
 )
 from benchmarking.load.results import LEAST
-from benchmarking.load.traffic import limits_text
+from benchmarking.load.traffic import COUNTED_BY_CHUNKS, limits_text
 
 GOODPUT = "goodput_requests_per_sec"
 FEW_OUTSIDE = 2
@@ -255,7 +255,8 @@ def _not_added_up(levels: Sequence[Result]) -> list[str]:
     for level in levels:
         tokens, latency = level.point.new_tokens, level.metrics.get("latency_median_ms")
         parts = [level.metrics.get(TIMES[time][1]) for time in ("ttft", "tpot")]
-        if tokens is None or latency is None or None in parts:
+        counters = {counter for requests in level.requests for counter in requests.tokens_counted_by}
+        if tokens is None or latency is None or None in parts or counters.intersection(COUNTED_BY_CHUNKS):
             continue
         first, each = (float(part or 0) for part in parts)
         if abs(latency - first - (tokens - 1) * each) <= UNEXPLAINED * latency:

@@ -23,6 +23,8 @@ from benchmarking.core.load_doubts import LEAST_GOOD, LIMIT_WORDS, SLO_SHARE, la
 from benchmarking.core.records import LOOP, Requests, Scalar
 from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, read_sharegpt, read_trace
 
+COUNTED_BY_CHUNKS = ("chunks", "hidden")
+"""Counters of tokens (`Requests.tokens_counted_by`) that do not tell how many followed the first output."""
 TOGETHER_MS = 0.1
 """Chunks that arrive with smaller gaps were sent together: no server makes 10 000 tokens/s for one request."""
 
@@ -50,8 +52,11 @@ def judged(requests: Requests, limits: Mapping[str, float]) -> Requests:
 
 def per_token_ms(requests: Requests, place: int) -> float | None:
     """The time from the first output of a response to its last, per token after the first. None if that is unknown, as
-    of a response that arrived in one piece, and for fewer than two tokens."""
+    of a response that arrived in one piece, and for fewer than two tokens. At most this long, where each chunk counts
+    as one token (`COUNTED_BY_CHUNKS`)."""
     first, last, count = requests.first_token_ms[place], requests.last_token_ms[place], requests.tokens_out[place]
+    if requests.tokens_counted_by[place] == "hidden":
+        count = len(requests.token_ms[place])
     if last is None:
         last = requests.token_ms[place][-1] if requests.token_ms[place] else requests.end_ms[place]
     if first is None or last is None or count is None or count <= 1 or last - first < TOGETHER_MS:
@@ -85,14 +90,16 @@ def why_unknown(requests: Sequence[Requests], limits: Mapping[str, float]) -> st
     if "tpot" not in limits:
         return why
     rows = [
-        (met, count)
+        (met, count, counter)
         for request in requests
         for met, count, counter in zip(request.meets_limits, request.tokens_out, request.tokens_counted_by, strict=True)
         if count is not None and counter != "chunks"
     ]
-    if rows and max(count for _, count in rows) <= 1:
+    if rows and max(count for _, count, _ in rows) <= 1:
         return f"{why}: no response has more than one token"
-    if any(met is None and count > 1 for met, count in rows):
+    if any(met is None and counter == "hidden" for met, _, counter in rows):
+        return f"{why}: the server counts tokens that it did not stream (reasoning), so each chunk counts as one token"
+    if any(met is None and count > 1 for met, count, _ in rows):
         return f"{why}: their tokens arrived in one piece"
     return f"{why}: the server does not report their number of tokens (--tokenizer FOLDER counts them)"
 
@@ -102,7 +109,8 @@ def _meets(requests: Requests, place: int, limits: Mapping[str, float], *, has_g
     if requests.error[place] is not None or end is None:
         return False
     first, count, sent = requests.first_token_ms[place], requests.tokens_out[place], requests.sent_ms[place]
-    is_bound = requests.tokens_counted_by[place] == "chunks"
+    counter = requests.tokens_counted_by[place]
+    is_bound = counter in COUNTED_BY_CHUNKS
     found: list[bool | None] = []
     for name, limit in limits.items():
         if name == "e2e":
@@ -115,8 +123,10 @@ def _meets(requests: Requests, place: int, limits: Mapping[str, float], *, has_g
             found.append(True)
         elif (time_ms := per_token_ms(requests, place)) is not None:
             found.append(_within_bound(time_ms, limit) if is_bound else time_ms <= limit)
+        elif sent is None or counter == "hidden":
+            found.append(None)
         else:
-            found.append(None if sent is None else _within_bound((end - sent) / (count - 1), limit))
+            found.append(_within_bound((end - sent) / (count - 1), limit))
     return False if False in found else None if None in found else True
 
 

@@ -143,6 +143,8 @@ WITH timed AS (
         AND CASE
             WHEN $tpot IS NULL THEN TRUE
             WHEN tokens_out <= 1 THEN CASE WHEN has_gaps AND tokens_counted_by IS DISTINCT FROM 'chunks' THEN TRUE END
+            WHEN time_per_output_token_ms <= $tpot THEN TRUE
+            WHEN tokens_counted_by = 'hidden' THEN NULL
             WHEN coalesce(time_per_output_token_ms, service_time_ms / (tokens_out - 1)) <= $tpot THEN TRUE
             WHEN time_per_output_token_ms > $tpot AND tokens_counted_by IS DISTINCT FROM 'chunks' THEN FALSE
         END

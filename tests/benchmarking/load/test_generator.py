@@ -22,7 +22,8 @@ from benchmarking.load.curve import facts_of, holds, search
 from benchmarking.load.generator import Level, Sent, _Reply, requests_of, run_level
 from benchmarking.load.load_statistics import look_of
 from benchmarking.load.results import Series, result_of
-from benchmarking.load.traffic import Lengths, Pauses, Traffic, judged
+from benchmarking.load.traffic import Lengths, Pauses, Traffic, judged, why_unknown
+from benchmarking.load.traffic import per_token_ms as per_token_ms_of
 from tests.helpers.certificates import certificate
 from tests.helpers.null_server import NullServer, Script, run_jumping
 
@@ -435,6 +436,29 @@ def answered(*events):
         reply(b"data: " + json.dumps(event).encode() + b"\n\n", float(at_s))
     reply.check()
     return sent
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "field", "counter", "per_token_ms"),
+    [(8, "content", "hidden", 1000.0), (8, "reasoning_content", None, 7000 / 15), (0, "content", None, 7000 / 15)],
+)
+def test_tokens_of_reasoning_that_are_not_streamed_came_before_the_first_output(
+    reasoning, field, counter, per_token_ms
+):
+    """Eight chunks, one a second, of sixteen tokens. A chunk of the others may have several, so a limit below is not
+    missed either."""
+    pieces = [{"choices": [{"delta": {field: "a"}}]} for _ in range(8)]
+    usage = {"completion_tokens": 16, "completion_tokens_details": {"reasoning_tokens": reasoning}}
+    sent = answered(*pieces, {"choices": [{"delta": {}, "finish_reason": "stop"}]}, {"usage": usage})
+    sent.sent_s = 0.0
+    found = requests_of([sent], 0, "", {"tpot": 800.0})
+    assert (found.tokens_out, found.tokens_counted_by) == ((16,), (counter,))
+    assert per_token_ms_of(found, 0) == pytest.approx(per_token_ms)
+    assert found.meets_limits == (None if counter else True,)
+    assert judged(found, {"tpot": 1000.0}).meets_limits == (True,)
+    assert ("did not stream" in (why_unknown([found], {"tpot": 800.0}) or "")) is (counter is not None)
+    alone = replace(found, token_ms=(found.token_ms[0][:1],), last_token_ms=found.first_token_ms)
+    assert judged(alone, {"tpot": 1000.0}).meets_limits == (None if counter else True,), "one chunk tells nothing"
 
 
 def test_fields_that_a_server_leaves_empty_say_nothing():

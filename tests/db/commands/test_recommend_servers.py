@@ -69,6 +69,7 @@ def served(tmp_path_factory, empty_database):
         in_fours = Alter.results(server("engine", {2.0: 0, 8.0: 0}, model_id="batched"), in_batches_of_four)
         uncounted = Alter.results(server("engine", {1.0: 0}, model_id="uncounted"), without_counts)
         in_one = Alter.results(server("engine", {1.0: 0}, model_id="whole"), whole)
+        hidden = Alter.results(server("engine", {1.0: 0}, model_id="hidden"), half_hidden)
         tools = Alter.results(others[1], without_requests)
         loads = {
             name: server("engine", {2.0: 0, 8.0: 15}, model_id=name) for name in ("late", "too late", "unscheduled")
@@ -77,7 +78,10 @@ def served(tmp_path_factory, empty_database):
         too_late = Alter.results(loads["too late"], sent_late(350.0))
         unscheduled = Alter.results(loads["unscheduled"], sent_late(0.0))
         warehouse.ingest_all(
-            (quick, slow, closed, others[0], tools, batched, in_fours, uncounted, in_one, late, too_late, unscheduled)
+            (
+                *(quick, slow, closed, others[0], tools, batched, in_fours, uncounted, in_one, hidden),
+                *(late, too_late, unscheduled),
+            )
         )
     (path.parent / "prices.yaml").write_text("currency: EUR\nper_hour: {cuda: 2.0, cpu: 0.5}\n")
     return path
@@ -98,6 +102,14 @@ def whole(result):
     """The result of a server whose replies of 11 tokens arrive in one piece, after 150 ms."""
     requests = result.requests[0]
     return replace(result, requests=(replace(requests, first_token_ms=requests.end_ms),))
+
+
+def half_hidden(result):
+    """The result of a server that streams 6 of its 11 tokens, one every 20 ms."""
+    (found,) = result.requests
+    tokens = tuple(tuple(first + 20.0 * place for place in range(6)) for first in found.first_token_ms)
+    requests = replace(found, token_ms=tokens, tokens_counted_by=("hidden",) * REQUESTS)
+    return replace(result, requests=(requests,))
 
 
 def sent_late(delay_ms):
@@ -200,6 +212,9 @@ def test_a_limit_on_an_unknown_time_is_not_met_and_the_reason_is_named(asked, se
     assert (level["holds"], level["share"]) == (None, None)
     (level,) = asked("--request-rate", "1", "--tpot-ms", "16", "--share", "0.9", model="whole")[1][0]["levels"]
     assert (level["holds"], level["share"]) == (True, 1.0)
+    for limit_ms, known in (("15", None), ("20", True)):
+        (level,) = asked("--request-rate", "1", "--tpot-ms", limit_ms, "--share", "0.9", model="hidden")[1][0]["levels"]
+        assert level["holds"] is known, "10 ms a token of all, and 20 of those after the first"
     code, servers = asked("--request-rate", "1", "--tpot-ms", "1000", "--ttft-ms", "1", model="uncounted")
     assert (code, servers[0]["levels"][0]["holds"]) == (1, False)  # the other limit decides
     recommend.main(["uncounted", "--request-rate", "1", "--tpot-ms", "1000", "--db-path", str(served)])
