@@ -26,6 +26,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
 from itertools import chain, pairwise
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -285,6 +286,7 @@ def counted(metrics: Mapping[str, Mapping[str, float]], name: str) -> float | No
     return None
 
 
+NO_CHANGES: Mapping[str, Mapping[str, float]] = MappingProxyType({})
 INTERVAL_S = 0.5
 UNITS: Mapping[str, str] = {
     "server_kv_cache_percent": "percent",
@@ -362,12 +364,15 @@ class Observed:
     doubts: tuple[Doubt, ...] = ()
 
 
-def observed(usage: Usage, requests: Requests) -> Observed:
+def observed(usage: Usage, requests: Requests, metrics_of: Mapping[str, Mapping[str, float]] = NO_CHANGES) -> Observed:
     """What the samples of a level say: their series, extremes, energy, and doubts. Each figure is of all samples with
-    its reading; the series are of those with every reading."""
+    its reading; the series are of those with every reading. What the server counted is what its metrics' `changes` of
+    the level say, where they are known: the samples begin and end inside the level."""
     rows = [dict(sample.values) for sample in usage.samples]
+    counts = {name: rise for name in COUNTERS if (rise := counted(metrics_of, name)) is not None and rise >= 0}
     for name in COUNTERS:
-        _count_from_the_start(rows, name)
+        if not _count_from_the_start(rows, name):
+            counts.pop(name, None)
     values: dict[str, list[float]] = {}
     for name in RAW:
         found = [row[name] for row in rows if name in row]
@@ -386,12 +391,12 @@ def observed(usage: Usage, requests: Requests) -> Observed:
         if name in values
     }
     metrics |= _energy(values, requests)
+    counts = counts or {name: values[name][-1] for name in COUNTERS if name in values}
     for metric, (part, whole, factor) in RATIOS.items():
-        if part in values and whole in values and values[whole][-1] > 0:
-            metrics[metric] = factor * values[part][-1] / values[whole][-1]
+        if part in counts and counts.get(whole, 0) > 0:
+            metrics[metric] = factor * counts[part] / counts[whole]
     doubts = []
-    counts = values.get("server_preemptions", ())
-    if counts and (preempted := counts[-1]) > 0:
+    if (preempted := counts.get("server_preemptions", 0)) > 0:
         metrics["server_preempted_requests"] = preempted
         doubts.append(doubt("server_preempted", preemptions=preempted))
     if (fullest := metrics.get("server_kv_cache_max_percent")) is not None and fullest >= FULL_PERCENT:
@@ -426,8 +431,9 @@ def observed(usage: Usage, requests: Requests) -> Observed:
     )
 
 
-def _count_from_the_start(rows: Sequence[dict[str, float]], name: str) -> None:
-    """Make a counter of the server one of the level, from its first sample; without it where it counted anew. One that
+def _count_from_the_start(rows: Sequence[dict[str, float]], name: str) -> bool:
+    """Make a counter of the server one of the level, from its first sample; without it, and False, where it counted
+    anew. One that
     appears later has counted from 0, since servers show labels from their first use: SGLang's retractions appear with
     the first one."""
     answered = [row for row in rows if not STATES.keys().isdisjoint(row)]
@@ -441,6 +447,7 @@ def _count_from_the_start(rows: Sequence[dict[str, float]], name: str) -> None:
             count = row.pop(name)
             if not is_anew:
                 row[name] = count - total[0]
+    return not is_anew
 
 
 def _energy(values: Mapping[str, Sequence[float]], requests: Requests) -> dict[str, float]:

@@ -58,6 +58,7 @@ from benchmarking.load.traffic import Traffic
 from benchmarking.measure import machine_state
 from benchmarking.measure.doubt_rules import about_window
 from benchmarking.measure.machine_state import capture
+from benchmarking.measure.monitor import Usage
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 CONNECT_S = 10.0
@@ -139,13 +140,14 @@ class ServerLoad:
                 yield measured(self, self.traffic)
 
     def measured(self, level: Level) -> Result:
-        """Measure a level. The server's metrics are first read after the warm-up, so that they cover the measured
-        requests. A level in which a server of our own ended has failed, and so have all after it."""
+        """Measure a level. The server's metrics are read after the warm-up and at the end of each repetition, so that
+        they cover the measured requests. A level in which a server of our own ended has failed, and so have all after
+        it."""
         own_server = None if self.own is None else self.own.server
         if own_server is not None and (why := own_server.why_gone()) is not None:
             return self.failed(level, why)
         done: list[Requests] = []
-        before: dict[str, float] = {}
+        pages: list[dict[str, float]] = []  # the server's metrics before and after each repetition
         observed_of: dict[int, Observed] = {}
         windows: list[Json] = []
         self.measured_levels += 1  # every level has new prompts, since a server may have cached earlier ones
@@ -162,7 +164,7 @@ class ServerLoad:
 
             def warmed() -> None:
                 nonlocal begin_ns
-                before.update(scraped(self.target))
+                pages.append(scraped(self.target))
                 begin_ns = time.monotonic_ns()
 
             done.append(
@@ -172,7 +174,7 @@ class ServerLoad:
                         traffic,
                         level,
                         warmup=self.warmup if is_first else 0,
-                        warmed=warmed if is_first else None,
+                        warmed=warmed,
                         launch=launch,
                         limits=self.limits,
                         tokenizer=self.tokenizer,
@@ -180,19 +182,20 @@ class ServerLoad:
                 )
             )
             windows.append(window := activity.close())
+            end_ns = time.monotonic_ns()
+            pages.append(scraped(self.target))
             if self.pressure_before is None:
                 self.pressure_before = window.get("cpu_pressure_before")
             seen = {**window, "cpu_pressure_before": self.pressure_before}
-            found = Observed()
-            if self.observer is not None:
-                found = observed(self.observer.between(begin_ns, time.monotonic_ns()), done[-1])
+            usage = Usage(samples=()) if self.observer is None else self.observer.between(begin_ns, end_ns)
+            found = observed(usage, done[-1], changes(*pages[-2:]))
             observed_of[launch] = replace(
                 found,
                 metrics={**found.metrics, **({} if self.own is None else self.own.readings)},
                 doubts=(*about_window(seen, is_accelerator=False), *found.doubts),
             )
         generator_cpus, server_cpus = self.own_cpus, self.server_cpus
-        metrics = changes(before, scraped(self.target))
+        metrics = changes(pages[0], pages[-1])
         if own_server is not None and (why := own_server.why_gone()) is not None:
             return replace(self.failed(level, why), requests=tuple(done))
         if cached := self._cached(done, metrics):

@@ -138,6 +138,27 @@ def test_a_counter_that_appears_during_the_level_has_counted_from_0():
     assert series.values == (0, 0, 1), "where the server did not answer, it may have counted before"
 
 
+@pytest.mark.parametrize("samples", [[], [45, 45, 45], [45, 60, 70]])
+def test_what_the_server_counted_before_the_first_sample_and_after_the_last_counts_too(samples):
+    """Those of a first wave, and all of a level that is shorter than three samples."""
+    names = (
+        "vllm:num_preemptions_total",
+        "vllm:request_queue_time_seconds_sum",
+        "vllm:request_queue_time_seconds_count",
+    )
+    metrics = observer.changes(
+        dict(zip(names, (5, 1.0, 10), strict=True)), dict(zip(names, (85, 9.0, 26), strict=True))
+    )
+    found = observed(usage_of(server_preemptions=samples), requests_of(), metrics)
+    assert found.metrics == {"server_preempted_requests": 80, "server_queue_time_mean_ms": 500.0}
+    assert [dict(one.evidence) for one in found.doubts] == [{"preemptions": 80}]
+    restarted = observed(usage_of(server_preemptions=[45, 60, 1, 85]), requests_of(), metrics)
+    assert "server_preempted_requests" not in restarted.metrics, "it counted anew in between"
+    assert observed(usage_of(server_preemptions=samples), requests_of(), observer.changes({}, {})).metrics == (
+        {"server_preempted_requests": 25} if samples[-1:] == [70] else {}
+    )
+
+
 def test_figures_are_of_all_samples_with_their_reading():
     """An overloaded server answers requests for its metrics late, when its memory and power are highest."""
     found = observed(
