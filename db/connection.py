@@ -123,8 +123,12 @@ DENIED = re.compile(
     r'": ERROR: +((?:permission denied for|must be owner of|cannot execute \w+ in a read-only) [^"\n]*)$', re.MULTILINE
 )
 """PostgreSQL's reason, after the statement, why a user or server does not do something."""
-STATEMENT = re.compile(r'Failed to execute query ".*": (?=[A-Z]+:)', re.DOTALL)
+STATEMENT = re.compile(
+    r'Failed to (?:execute|prepare) (?:query|COPY) ".*": (?=[A-Z]+:|server |SSL |could not |no connection)', re.DOTALL
+)
 """DuckLake's words for a failed statement, with all of its text: the rows that were to be stored."""
+EXCERPT = "\nLINE "
+"""Begins PostgreSQL's excerpt of a statement."""
 INVALIDATED = ("database has been invalidated", "Attempted to access index 0 within vector of size 0")
 """Signs of errors after which DuckDB accepts no statements: DuckLake raises them if its server disappears in a
 commit."""
@@ -664,7 +668,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         )
     if any(sign in text for sign in TRANSIENT):
         message = STATEMENT.sub("Failed to execute a statement: ", parse_message(text).message)
-        return TransientError(f"{path}: {first_paragraph(message)}")
+        return TransientError(f"{path}: {first_paragraph(message.partition(EXCERPT)[0])}")
     if "not a valid DuckDB database" in text:
         return no_database(path)
     if "newer version of DuckDB" in text:

@@ -71,10 +71,16 @@ LEAST_CONNECT_S, MOST_CONNECT_S = 2, 30
 """Limits of a single attempt to connect to PostgreSQL, in seconds: its client knows no shorter one."""
 KEEPALIVE = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 40_000}
 """A connection whose network was cut ends after 40 s instead of hours."""
+SERVER_SIDE = {"tcp_keepalives_idle": 20, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 4}
+"""The same for the server, whose session may hold the writers' lock of a machine that was lost."""
+NO_OPTIONS = re.compile("unsupported startup parameter|command-line options", re.IGNORECASE)
+"""What a pooler between says of a connection with settings for the server."""
 LEAST_SILENCE_S, MOST_SILENCE_S = 10.0, 40.0
 """Limits of the time that a server may answer nothing before its connections are ended."""
 WAIT_SLICE_S = 2.0
 """Longest wait inside PostgreSQL, after which Ctrl-C takes effect."""
+LOCK_WAIT = "lock timeout"
+"""Sign of such a wait that has ended."""
 
 EXTENSIONS = {"ducklake": "duckdb_extension_ducklake", "postgres_scanner": "duckdb_extension_postgres_scanner"}
 """DuckDB extension -> the Python package that contains it."""
@@ -179,6 +185,8 @@ class Lake:
     """Names of connections that DuckDB has invalidated: they stay open, and may hold the writers' lock."""
     _watch: ServerWatch | None = None
     """The watch over the server, while a connection is open."""
+    takes_options: bool = True
+    """Whether connections can set the server's settings; not through every pooler."""
 
     @contextmanager
     def cursor(self, connection: DuckDB) -> Iterator[DuckDB]:
@@ -208,11 +216,15 @@ class Lake:
         """The catalog, with the newest connection's name for PostgreSQL."""
         if self._session is None:
             return self.place.catalog
-        limits = {
+        limits: dict[str, object] = {
             "connect_timeout": max(LEAST_CONNECT_S, math.ceil(min(self.lock_timeout_s, MOST_CONNECT_S))),
             **KEEPALIVE,
         }
         given = re.findall(r"(\w+)\s*=", self.place.catalog)
+        if self.takes_options and "service" not in given and "PGSERVICE" not in os.environ:  # which may have its own
+            settings = {"lock_timeout": round(1000 * WAIT_SLICE_S), **SERVER_SIDE}
+            words = [os.environ.get("PGOPTIONS", ""), *(f"-c {name}={value}" for name, value in settings.items())]
+            limits["options"] = "'" + re.sub(r"(['\\\\])", r"\\\1", " ".join(words).strip()) + "'"
         further = " ".join(f"{name}={value}" for name, value in limits.items() if name not in given)
         return f"{self.place.catalog} application_name={self._session} {further}"
 
@@ -278,11 +290,13 @@ class Lake:
                 if left_s <= 0:
                     attempts = f"tried {tries} times in {self.lock_timeout_s:g} s" if tries > 1 else "tried once"
                     check = "check that the server is running, and " if self.place.is_postgres else ""
+                    check = "end the session that locks its catalog, and " if LOCK_WAIT in str(error) else check
                     raise TransientError(
                         f"{error}: {attempts}: {check}run the command again (nothing is stored twice)"
                     ) from error
                 if now - began_s >= SILENT_S and not has_waited:
                     problem = "does not answer" if self.place.is_postgres else "takes no change"
+                    problem = "has a locked catalog" if LOCK_WAIT in str(error) else problem
                     note(f"{self.place.name} {problem}: trying for up to {left_s:.0f} s more (--lock-timeout)")
                     has_waited = True
             time.sleep(min(left_s, pause_s))
@@ -358,8 +372,11 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
     try:
         with translate_errors(place.name, lake.lock_timeout_s):
             return connect_attaching(attach, SETTINGS | (FILE_FORMAT if read_only else WRITER))
-    except BaseException:
+    except BaseException as error:
         lake.end_watch()
+        if lake.takes_options and isinstance(error, StorageError) and NO_OPTIONS.search(str(error)):
+            lake.takes_options = False
+            return connect(lake, read_only=read_only, create=create)
         raise
 
 
@@ -593,7 +610,7 @@ def _has_lock(cursor: DuckDB, place: LakePlace, wait_s: float) -> bool:
             _ask_server(cursor, lock)
     except StorageError as error:
         roll_back(cursor)
-        if "lock timeout" not in str(error):
+        if LOCK_WAIT not in str(error):
             raise
         return False
     return True

@@ -3,7 +3,8 @@
 The kernel of a server whose processes are stopped still acknowledges what is sent, so neither keepalives nor
 tcp_user_timeout end a connection to it, and a call into DuckDB that waits for it cannot be interrupted. So a thread
 asks the server beside the calls whether it answers at all, and shuts the connections down when it does not: the calls
-then fail as they do after a cut network.
+then fail as they do after a cut network. So does a single connection that got no answer for long, although the server
+answers others: a pooler or load balancer in between may have lost it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 ASK_EVERY_S = 5.0
+UNANSWERED_S = 60.0
+"""So long no statement on a catalog takes, as none waits for a lock for longer than a moment."""
+TCP_INFO_AT, TCP_INFO_BYTES = 44, 12
+"""Where Linux's `tcp_info` has the times since data were sent, an acknowledgement was, and data came, in ms."""
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 """A client's first message, which every server answers with one byte before it knows the client (PostgreSQL's
 documentation, "Message Formats"). A connection that ends after it is not logged."""
@@ -51,6 +56,10 @@ class ServerWatch:
     def _watch(self) -> None:
         heard_s: dict[Peer, float] = {}
         while not self._over.wait(ASK_EVERY_S):
+            for connection, _ in self._connections():
+                if _unanswered_s(connection) >= UNANSWERED_S and not self._over.is_set():
+                    with suppress(OSError):
+                        connection.shutdown(socket.SHUT_RDWR)
             for peer in {peer for _, peer in self._connections()}:
                 heard_s.setdefault(peer, time.monotonic())
                 if _answers(peer):
@@ -73,6 +82,16 @@ class ServerWatch:
                     port = address[1] if isinstance(address, tuple) else os.fsdecode(address).rpartition(SOCKET_FILE)[2]
                     if str(port) in self._ports:
                         yield duplicate, (duplicate.family, address)
+
+
+def _unanswered_s(connection: socket.socket) -> float:
+    """How long what was sent last has had no answer; 0 if it has one, or if that is unknown."""
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_AT + TCP_INFO_BYTES)
+        sent_ms, _, received_ms = struct.unpack_from("=3I", info, TCP_INFO_AT)
+    except (AttributeError, OSError, struct.error):  # another system, or a socket in the file system
+        return 0.0
+    return sent_ms / 1e3 if sent_ms < received_ms else 0.0
 
 
 def _answers(peer: Peer) -> bool:

@@ -7,11 +7,14 @@ import random
 import re
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from tempfile import TemporaryFile
 from types import SimpleNamespace
@@ -344,6 +347,73 @@ def test_a_persistent_error_lists_the_attempts():
 
 
 @thorough
+@contextmanager
+def pooler(server):
+    """The port of one that passes connections on, but refuses the server's settings, as PgBouncer does."""
+
+    def forward(source, target):
+        with suppress(OSError):
+            while piece := source.recv(1 << 16):
+                target.sendall(piece)
+            target.shutdown(socket.SHUT_WR)
+
+    def serve(client):
+        with client, socket.create_connection(("127.0.0.1", server.port)) as behind:
+            while (asked := client.recv(1 << 16)) and len(asked) == 8:  # whether it speaks TLS or GSSAPI
+                client.sendall(b"N")
+            if b"\0options\0" in asked:
+                told = b"SFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
+                client.sendall(b"E" + struct.pack("!i", len(told) + 4) + told)
+                return
+            behind.sendall(asked)
+            answers = threading.Thread(target=forward, args=(behind, client), daemon=True)
+            answers.start()
+            forward(client, behind)
+            answers.join()
+
+    def accept():
+        with suppress(OSError):  # closed
+            while True:
+                threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def settings_of(place, name):
+    """A setting of the server for the sessions of the catalog and of the writers' lock."""
+    asked = f"SELECT current_setting({lake.literal(name)})"
+    with Warehouse.open(place) as warehouse, warehouse.transaction() as connection:
+        return [
+            connection.execute(f"FROM postgres_query({lake.literal(one)}, {lake.literal(asked)})").fetchall()[0][0]
+            for one in (lake.CATALOG, lake.LOCK_CONNECTION)
+        ]
+
+
+def test_the_server_ends_sessions_of_lost_machines_also_behind_a_pooler_that_takes_no_settings(
+    server, written, monkeypatch
+):
+    monkeypatch.setenv("PGOPTIONS", "-c search_path=public")
+    assert settings_of(written[0], "tcp_keepalives_idle") == ["20", "20"]
+    assert settings_of(written[0], "search_path") == ["public", "public"], "as the environment says"
+    monkeypatch.delenv("PGOPTIONS")
+    with pooler(server) as port:
+        assert opened_counts(written[0].replace(f"port={server.port}", f"port={port}"))["benchmark_runs"]
+
+
+def test_a_locked_catalog_is_waited_for_no_longer_than_said(server, written, monkeypatch):
+    monkeypatch.setattr(lake, "WAIT_SLICE_S", 0.2)
+    monkeypatch.setattr(warehouses, "RESTART_S", 1.0)
+    with server.asking("written", "BEGIN; LOCK TABLE ducklake_snapshot; SELECT pg_sleep(60)"):
+        while server.ask("written", "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock'") == "0":
+            time.sleep(0.02)
+        with pytest.raises(connections.TransientError, match="end the session that locks its catalog") as raised:
+            Warehouse.open(written[0], read_only=True)
+    assert "statement: ERROR: canceling statement due to lock timeout: tried" in str(raised.value)
+
+
 def test_readers_see_a_snapshot_while_another_writes_and_nobody_waits(written, make_run):
     place, _ = written
     with Warehouse.open(place) as writing, Warehouse.open(place, read_only=True) as reading:

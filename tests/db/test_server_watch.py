@@ -74,6 +74,24 @@ def test_connections_to_a_server_that_answers_stay(monkeypatch, answering):
     watch.close()
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the system does not tell")
+def test_a_call_on_a_connection_that_alone_is_lost_ends(monkeypatch, quick, silent):
+    """As through a load balancer after a failover. The server itself has patience left."""
+    monkeypatch.setattr(server_watch, "UNANSWERED_S", PATIENCE_S)
+    answered = socket.create_connection(silent.getsockname(), timeout=10)
+    with silent.accept()[0] as peer, answered:
+        answered.sendall(b"a question")
+        peer.sendall(b"its answer")
+        lost, watch = watched(silent, 60.0)
+        with lost:
+            lost.sendall(b"a question")
+            assert lost.recv(1) == b""
+        assert answered.recv(99) == b"its answer"
+        peer.sendall(b"more")
+        assert answered.recv(99) == b"more", "one that waits for nothing stays"
+        watch.close()
+
+
 def test_other_ports_are_left_alone(quick, silent):
     port = silent.getsockname()[1]
     watch = ServerWatch("host=127.0.0.1 dbname=lake", PATIENCE_S)

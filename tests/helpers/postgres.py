@@ -76,10 +76,21 @@ class Server:
 
     def ask(self, name: str, sql: str) -> str:
         """What psql prints for a statement in a database."""
+        return subprocess.run(self._asking(name, sql), check=True, capture_output=True, text=True).stdout.strip()
+
+    @contextmanager
+    def asking(self, name: str, sql: str) -> Iterator[None]:
+        """Runs a statement in a database meanwhile, and ends its session."""
+        with subprocess.Popen(self._asking(name, sql), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield
+            finally:
+                self.ask(name, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = '{sql}'")
+                process.kill()
+
+    def _asking(self, name: str, sql: str) -> list[str]:
         where = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "bench", "-d", name, "-Atqc", sql]
-        return subprocess.run(
-            [str(_program("psql")), *where], check=True, capture_output=True, text=True
-        ).stdout.strip()
+        return [str(_program("psql")), *where]
 
 
 @contextmanager
