@@ -209,8 +209,8 @@ class Warehouse:
             if not for_questions:
                 return opened
             copy = folder / "copy.duckdb"
-            with opened, opened._using() as connection:
-                lake.copy_for_questions(connection, copy)
+            with opened:
+                opened._copied(lake.copy_for_questions, copy)
         connection = connect(str(copy), QUESTIONS, read_only=True, lock_timeout_s=0.0)
         return cls(connection, place.name, read_only=True, file=str(copy))
 
@@ -522,11 +522,19 @@ class Warehouse:
 
     def _copy_to(self, path: Path) -> None:
         if self._lake is not None:
-            with self._using() as connection:
-                lake.copy_to_file(connection, path)
+            self._copied(lake.copy_to_file, path)
             return
         with self._using() as connection, new_database(connection, path) as copy:
             connection.execute(f"COPY FROM DATABASE {quoted(migrate.current_database(connection))} TO {quoted(copy)}")
+
+    def _copied(self, copy: Callable[[DuckDB, Path], None], path: Path) -> None:
+        """Copy a lake into a file, from the beginning if its server goes away meanwhile."""
+
+        def attempt() -> None:
+            with self._using() as connection:
+                copy(connection, path)
+
+        self.repeated(attempt)
 
     def _compact_lake(self) -> tuple[int, int]:
         assert self._lake is not None

@@ -550,6 +550,36 @@ def test_a_copy_waits_for_a_server_that_restarts(place, monkeypatch):
 
 
 @needs_extension
+@pytest.mark.parametrize("is_backup", [True, False])
+def test_a_copy_begins_again_where_the_server_goes_away_meanwhile(place, tmp_path, monkeypatch, is_backup):
+    Warehouse.open(place).close()
+    create_views, tries = migrate.create_views, []
+
+    def created(connection):
+        tries.append(connection)
+        if len(tries) == 1:
+            raise connections.storage_error("Current transaction is aborted (please ROLLBACK)", place)
+        create_views(connection)
+
+    monkeypatch.setattr(migrate, "create_views", created)
+    if is_backup:
+        with Warehouse.open(place, read_only=True) as warehouse:
+            warehouse.backup(tmp_path / "backup.duckdb")
+    with Warehouse.open_copy(place) if not is_backup else Warehouse.open(tmp_path / "backup.duckdb") as warehouse:
+        assert counts(warehouse)["benchmark_runs"] == 0
+    assert len(tries) == 2
+
+
+def test_a_statement_that_failed_is_told_without_its_text():
+    text = 'IO Error: Failed to prepare COPY "COPY (SELECT "table_id" FROM "public"."x") TO STDOUT": server closed the'
+    error = connections.storage_error(f"{text} connection unexpectedly\n\tThis probably means", "bench")
+    assert str(error) == (
+        "bench: IO Error: Failed to execute a statement: server closed the connection unexpectedly This probably means"
+    )
+    assert isinstance(error, connections.TransientError)
+
+
+@needs_extension
 def test_reading_does_not_create_a_missing_lake(tmp_path):
     with pytest.raises(StorageError, match=r"no lake at .*: create it with benchhouse setup"):
         Warehouse.open(f"ducklake:{tmp_path / 'none.ducklake'}", read_only=True)
