@@ -407,7 +407,9 @@ class Traffic:
             chance = random.Random(f"{self._seed} {self.salt} request {number}")
             turns: Iterable[tuple[str | tuple[int, ...], int]]
             if pool is not None:
-                turns = pool[chance.randrange(len(pool))]
+                # Unlike its number, a conversation comes again, and a prefix cache would answer it sooner.
+                (asked, tokens_out), *later = pool[chance.randrange(len(pool))]
+                turns = [(f"{chance.getrandbits(32)}:{asked}", tokens_out), *later]
             else:
                 turns = [
                     (self._prompt(self._drawn(self.lengths_in.draw(chance), chance)), self.lengths_out.draw(chance))

@@ -195,7 +195,7 @@ def test_a_trace_whose_turns_wait_for_replies_is_not_for_a_model_without_them(tm
 def test_conversations_of_sharegpt_give_prompts_and_lengths(tmp_path):
     (tmp_path / "talks.json").write_text(json.dumps(SHAREGPT))
     (one,) = islice(Traffic(file=tmp_path / "talks.json", **DRAWN).requests(), 1)
-    assert (one.prompt, one.tokens_out) == ("Why?", 3)
+    assert (one.prompt.partition(":")[2], one.length, one.tokens_out) == ("Why?", 1, 3)
     more = [{"from": "human", "value": "And then?"}, {"from": "gpt", "value": "Nothing."}]
     before = [{"from": "system", "value": "Be brief."}, {"from": "gpt", "value": "Yes?"}]
     for first in ([], before[:1], before[1:], before):  # many files begin so
@@ -204,7 +204,23 @@ def test_conversations_of_sharegpt_give_prompts_and_lengths(tmp_path):
             json.dumps([{"conversations": talk}])
         )
         (turns,) = islice(Traffic(file=path, turns=5, **DRAWN).conversations(), 1)
-        assert [(one.prompt, one.tokens_out) for one in turns] == [("Why?", 3), ("And then?", 1)]
+        found = [(one.prompt.rpartition(":")[2], one.tokens_out) for one in turns]
+        assert found == [("Why?", 3), ("And then?", 1)]
+
+
+def test_no_two_requests_of_a_command_begin_alike_although_a_file_has_few_conversations(tmp_path):
+    """Levels and their warm-up send the same conversation, also several times."""
+    (tmp_path / "talks.json").write_text(json.dumps(SHAREGPT))
+    for turns in (1, 2):
+        sent = [
+            conversation[0].prompt
+            for salt in ("warm-up", "level 1", "level 2")
+            for conversation in islice(
+                Traffic(file=tmp_path / "talks.json", turns=turns, salt=salt, **DRAWN).conversations(), 50
+            )
+        ]
+        assert len({prompt[:6] for prompt in sent}) > 140
+        assert len(set(sent)) == 150
 
 
 def test_files_of_one_name_with_other_contents_are_other_series(tmp_path):
