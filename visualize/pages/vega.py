@@ -44,8 +44,8 @@ DASHES = ([1, 0], [6, 4], [2, 3], [6, 3, 2, 3])
 PX_PER_IN = 76
 LEAST_ROW_PX, MOST_TITLE = 24, 42
 """Height of a row, and letters of a line of a title below an axis."""
-LETTER_PX, FLUSH_PX = 6, 18
-"""Width of a letter of a note, and distance of a label from the end of an axis."""
+LETTER_PX, FLUSH_PX, BENEATH_PX = 6, 18, 12
+"""Width of a letter of a note, distance of a label from the end of an axis, and of a note from the mark above it."""
 MOST_ROWS = 400
 """Maximum rows of the table behind a chart."""
 POINT = 1.33
@@ -113,9 +113,13 @@ def spec(panel: Panel) -> Spec:
             "type": "text", "align": note.align, "baseline": "middle", "fontSize": 11, "dx": dx,
             "dy": round(-note.dy * POINT), "limit": 260,
         }  # fmt: skip
-        if note.align == "left":  # to the left of its place where a narrow panel would cut it off
-            is_cut = f"{panel.x.share(note.x):.4f} * width + {dx + LETTER_PX * len(note.text):.0f} > width"
-            mark |= {"align": {"expr": f"{is_cut} ? 'right' : 'left'"}, "dx": {"expr": f"{is_cut} ? {-abs(dx)} : {dx}"}}
+        if note.align == "left":  # beneath its place where a narrow panel would cut it off
+            place, needed = f"{panel.x.share(note.x):.4f} * width", LETTER_PX * len(note.text)
+            is_cut = f"{place} + {dx + needed} > width"
+            mark |= {
+                "dx": {"expr": f"{is_cut} ? max(-{place}, width - {place} - {needed}) : {dx}"},
+                "dy": {"expr": f"{is_cut} ? {BENEATH_PX} : {mark['dy']}"},
+            }
         field = {"field": "text", "type": "nominal"}
         notes += _layer(text, mark, x=scales.x, y=scales.y, text=field, color=scales.colour)
     layers = [

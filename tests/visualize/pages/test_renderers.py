@@ -13,7 +13,7 @@ from tests.helpers.figures import See
 from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
 from visualize.drawing import style
-from visualize.drawing.figure import Block, Figure, Line, Mark, Panel, entries
+from visualize.drawing.figure import Block, Figure, Line, Mark, Note, Panel, entries
 from visualize.drawing.picture import picture
 from visualize.drawing.rows import Selection, charts
 from visualize.drawing.scales import Axis
@@ -134,6 +134,17 @@ def test_a_mark_at_the_end_of_an_axis_is_drawn_whole_and_one_beyond_it_not_at_al
     places = [[float(x) for x, _ in scatter.get_offsets()], [row["x"] for row in layer["data"]["values"]]]
     assert places == [[0.0, 1.0]] * 2
     assert [scatter.get_clip_on(), layer["mark"].get("clip", False)] == [False, False], "half of it would be hidden"
+
+
+def test_a_note_that_a_narrow_panel_would_cut_off_is_beneath_its_place():
+    """To the left of it, it would lie on the names of the rows."""
+    axis = Axis(low=0.0, high=4.0)
+    (layer,) = vega.spec(Panel(x=axis, y=axis, elements=(Note(x=3.0, y=1.0, text="3 times", dx=6, dy=3),)))["layer"]
+    mark = layer["mark"]
+    assert mark["align"] == "left"
+    is_cut = "0.7500 * width + 50 > width"
+    assert mark["dx"] == {"expr": f"{is_cut} ? max(-0.7500 * width, width - 0.7500 * width - 42) : 8"}
+    assert mark["dy"] == {"expr": f"{is_cut} ? 12 : -4"}
 
 
 def test_a_line_that_another_hides_is_named():

@@ -16,12 +16,12 @@
     return found;
   };
 
-  const LETTER_PX = 6.8; // of a title
+  const LETTER_PX = 6.8, NAME_PX = 6.5, LINE_PX = 13; // of a title, and of the names of an axis
+  const nameLimit = (width) => width < 520 ? 130 : 300;
 
   const config = (width) => {
     const text = colour("--text"), faint = colour("--muted"), line = colour("--line");
     const font = getComputedStyle(document.body).fontFamily;
-    const isNarrow = width < 520;
     return {
       background: "transparent",
       font,
@@ -29,7 +29,7 @@
       axis: {
         labelColor: faint, titleColor: faint, titleFontWeight: "normal", gridColor: line, domainColor: line,
         tickColor: line, labelFontSize: 11, titleFontSize: 11, titlePadding: 8, labelSeparation: 5,
-        labelLimit: isNarrow ? 130 : 300,
+        labelLimit: nameLimit(width),
       },
       title: { color: text, fontWeight: "normal", fontSize: 12, limit: Math.max(width, 100) },
     };
@@ -59,10 +59,22 @@
     return longer.length <= most ? [...found.slice(0, -1), longer] : [...found, word];
   }, []);
 
+  // A name of a row in lines; one with too many is without its middle, since its end tells it from others.
+  const name = (text, most, count) => {
+    const found = lines(text, most);
+    if (found.length <= count && found.every((line) => line.length <= most)) return found.join("\n");
+    const end = count > 1 ? most - 1 : Math.floor(most / 2) - 1;
+    const start = count > 1 ? found.slice(0, count - 1) : [];
+    return count > 1 ? [...start, `…${text.slice(-end)}`].join("\n") : `${text.slice(0, end)}…${text.slice(-end)}`;
+  };
+
   const draw = async (panel) => {
     const plot = panel.querySelector(".plot");
     const spec = JSON.parse(panel.querySelector('script[type="application/json"]').textContent);
     if (spec.title) spec.title.text = lines(spec.title.text, plot.clientWidth / LETTER_PX);
+    const names = spec.params.find((one) => one.name === "ytext");
+    const [most, count] = [nameLimit(plot.clientWidth) / NAME_PX, spec.height / names.value.length / LINE_PX];
+    names.value = names.value.map((one) => name(one, Math.floor(most), Math.max(1, Math.floor(count))));
     try {
       await plot.view?.finalize();
       plot.view = await vegaEmbed(plot, coloured(spec), options(plot.clientWidth));
