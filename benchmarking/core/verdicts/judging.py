@@ -157,7 +157,7 @@ def why_other_times(
     hours = f"they were measured at other hours ({words} UTC)"
     words = " and ".join(f"{side[-1]:%A}" for side in sides)
     days = f"they were measured on other weekdays ({words})"
-    return _why_not_known(hours, sides, scatters, _is_same_hour, OTHER_HOURS, LEAST_OF_AN_HOUR) or _why_not_known(
+    return _why_not_known(hours, sides, scatters, is_same_hour, OTHER_HOURS, LEAST_OF_AN_HOUR) or _why_not_known(
         days, sides, scatters, _is_same_weekday, OTHER_WEEKDAYS, LEAST_OF_A_WEEKDAY
     )
 
@@ -201,7 +201,8 @@ def _why_not_known(
     return None
 
 
-def _is_same_hour(one: datetime, other: datetime) -> bool:
+def is_same_hour(one: datetime, other: datetime) -> bool:
+    """Whether the times of day are alike."""
     apart = abs(one.hour + one.minute / 60 - other.hour - other.minute / 60)
     return min(apart, 24 - apart) <= HOURS_ALIKE  # around the clock
 

@@ -35,6 +35,7 @@ from typing import Literal
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.text import counted, grouped, number
+from benchmarking.core.verdicts.judging import SITTING, is_same_hour
 from benchmarking.core.verdicts.words import MIN_CHANGE, NEARLY_NONE
 from db.analysis.gate.nights import TOGETHER, Night, Outlook, Series, outlooks
 
@@ -64,6 +65,9 @@ class Parameters:
 
 
 PARAMETERS = Parameters()
+LEAST_ABOUT_AN_HOUR, MOST_ALONE = 2, 0.1
+"""Earlier runs that show what an hour of the day does, and the share of the earlier runs without so many others about
+their hour up to which those were at fixed hours."""
 RECOVERED = 0.5
 """Share of a change that is left, below which it is over."""
 EARLY_RUNS, EARLY_FALSE_ALARMS = 20, 0.09
@@ -119,7 +123,10 @@ def judge_all(cases: Sequence[Case], *, is_confirmation: bool = False) -> list[J
     without = [sum(night.value <= 0 for segment in case.segments for night in segment) for case in cases]
     cases = [_without_copies(case) for case in cases]
     used = [_history(case) for case in cases]
-    reasons = [_why_not(case, past, count) for case, past, count in zip(cases, used, without, strict=True)]
+    reasons = [
+        _why_not(case, past, count) or (None if is_confirmation else _why_other_hour(case, past))
+        for case, past, count in zip(cases, used, without, strict=True)
+    ]
     members = [index for index, reason in enumerate(reasons) if reason is None]
     series = [
         Series(
@@ -229,6 +236,27 @@ def _why_not(case: Case, past: Sequence[Night], without: int) -> str | None:
     if case.newest is not None and case.newest.value <= 0 and not _is_none_left(case):
         return "the value is not positive, so it has no logarithm"
     return None
+
+
+def _why_other_hour(case: Case, past: Sequence[Night]) -> str | None:
+    """Why nothing tells what the newest run's hour of the day does, where the earlier runs were at others: then their
+    variation does not include it. Those of any hour do."""
+    times = [night.time for night in past if night.time is not None]
+    own = None if case.newest is None else case.newest.time
+    if own is None or len(times) < len(past):
+        return None
+    alike = sum(is_same_hour(own, time) for time in times)
+    if alike >= LEAST_ABOUT_AN_HOUR:
+        return None
+    # Runs of other days, since those of one day tell nothing of what comes back.
+    others = (sum(is_same_hour(one, time) and abs(one - time) > SITTING for time in times) for one in times)
+    if sum(count < LEAST_ABOUT_AN_HOUR for count in others) > MOST_ALONE * len(times):
+        return None
+    runs = counted(len(times), "earlier run")
+    return (
+        f"measured at {own:%H:%M} UTC, {alike} of {runs} about that time of day (the last one: {times[-1]:%H:%M}), "
+        f"at least {LEAST_ABOUT_AN_HOUR} required, since the hour may matter"
+    )
 
 
 def _is_none_left(case: Case) -> bool:

@@ -386,10 +386,37 @@ def test_a_short_session_after_long_ones_is_allowed_to_vary_as_much_more_as_it_d
     assert all(set(night) == {"worse"} for night in outcomes[2.0])
 
 
+def at_hours(hours, newest):
+    """The judgement of a run that is 6 % slower, at an hour of the day, by the runs of a night each."""
+    rng = np.random.default_rng(3)
+    past = [
+        Night(
+            session=str(night), value=math.exp(rng.normal(0, 0.01)), time=MONDAY + timedelta(days=night, hours=hour - 2)
+        )
+        for night, hour in enumerate(hours)
+    ]
+    value = Night(session="newest", value=1.06, time=MONDAY + timedelta(days=len(hours), hours=newest - 2))
+    return judge_all([Case(segments=(tuple(past),), newest=value, metric=LATENCY)])[0]
+
+
+def test_a_run_at_an_hour_that_the_history_lacks_is_not_judged():
+    assert at_hours([2] * 30, 2).outcome == "worse"
+    unknown = at_hours([2] * 30, 14)
+    assert (unknown.outcome, unknown.why) == (
+        "not_enough_data",
+        "measured at 14:00 UTC, 0 of 30 earlier runs about that time of day (the last one: 02:00), at least 2 "
+        "required, since the hour may matter",
+    )
+    assert at_hours([2] * 15 + [14] + [2] * 14, 14).outcome == "not_enough_data"
+    assert at_hours([2, 14] * 15, 14).outcome == "worse"
+    assert at_hours([2 - 23 * night for night in range(20)], 24.5).outcome != "not_enough_data", "hourly, on one day"
+    assert at_hours([7 * night % 24 for night in range(12)], 2.5).outcome != "not_enough_data", "of any hour"
+
+
 def test_a_step_far_beyond_a_slow_movement_is_no_trend():
     crept = [0.0] * 30 + [0.005 * night for night in range(1, 11)]
-    noise = np.random.default_rng(1).normal(0, 0.01, (20, 41))
-    for logs in crept + noise[:, :40]:
+    for seed in (23, 51, 57):
+        logs = crept + np.random.default_rng(seed).normal(0, 0.02, 40)
         assert judge(np.exp(logs).tolist(), math.exp(crept[-1] + 0.3), LATENCY).outcome == "worse"
 
 
