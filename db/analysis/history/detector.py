@@ -473,11 +473,13 @@ def _with_ramps(
         p_value = _p_value(values[:since], values[at:], are_neighbours_alike=True)
         has_ended = count * np.log((going_on + least) / (left + least)) > ENDED * np.log(count)
         is_sure = has_ended and p_value <= PARAMETERS.ramp_p_value
-        is_change = is_sure and not _is_no_change(ramp, logs, clipped, p_value)
         replaced = [sides for sides in slow if sides.at in steps]
+        rest = {sides: found[sides] for sides in kept if sides not in replaced}
+        # What is left of a ramp beside its levels would be one more in its place.
+        is_known = any(one.at == ramp.at or max(one.since, ramp.since) < min(one.at, ramp.at) for one in rest)
+        is_change = is_sure and not is_known and not _is_no_change(ramp, logs, clipped, p_value)
         if not replaced and not is_change:
             continue
-        rest = {sides: found[sides] for sides in kept if sides not in replaced}
         if is_change:
             rest[ramp] = p_value
         further = [at for at in dropped if not start <= at < end]

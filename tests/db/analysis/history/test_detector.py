@@ -2,6 +2,7 @@
 
 import math
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -331,3 +332,11 @@ def test_a_rise_that_goes_on_is_no_change_yet():
     logs = 0.01 * np.maximum(0, np.arange(80) - 40) + np.random.default_rng(1).normal(0, 0.005, 80)
     assert detect(np.exp(logs).tolist()) == ()
     assert find_trend(np.exp(logs).tolist()) is not None
+
+
+def test_a_walk_has_each_change_once_and_none_within_another():
+    rng = np.random.default_rng(16)
+    logs = rng.normal(0, 0.02, 200) + np.cumsum(rng.normal(0, 0.012, 200))
+    changes = detect(np.exp(logs).tolist())
+    assert any(one.last_before < one.index - 1 for one in changes)
+    assert all(before.index <= after.last_before + 1 for before, after in pairwise(changes))
