@@ -255,7 +255,7 @@ GPU = re.compile(
     r"|ggml_metal(?:_device)?_init: GPU name:[^\S\n]++(?!MTL\d)(?P<metal>[^\n]{1,200}?)[^\S\n]*$"
     r"|ggml_metal_device_init: GPU name:[^\S\n]+MTL\d+ \((?P<MTL>[^\n]{1,200}?)\)[^\S\n]*$"
     r"|ggml_opencl: (?:selecting )?device: '(?P<opencl>[^\n]{1,200}?) \(OpenCL[^\n]*"
-    r"|\|[^\S\n]*\d+\|[^\S\n]*\[[\w:]+\]\|[^\S\n]*(?P<sycl>[^|\n]{1,200}?)[^\S\n]*\|)",
+    r"|\|[^\S\n]*\d+\|[^\S\n]*\[[\w:]+\]\|[^\S\n]*+(?P<sycl>[^|\n]{1,200}?)[^\S\n]*\|)",
     re.MULTILINE,
 )
 """A device as the backends print it: its name; Vulkan adds the driver's name, OpenCL a version."""

@@ -296,7 +296,7 @@ PRINTED: dict[str, dict[str, re.Pattern[str]]] = {
         "batch_size": re.compile(r"(?:Model|Network) batch size:\s*(\S+)"),
         "benchmark_mode": re.compile(r"Benchmarking in (full|inference only) mode"),
         "api": re.compile(r"Start inference (a?sync)hronously"),
-        "nireq": re.compile(r"Start inference asynchronously[^\n]*?(\d+) inference requests"),
+        "nireq": re.compile(r"Start inference asynchronously[^\n]{0,200}?(\d+) inference requests"),
         "precision": re.compile(r"INFERENCE_PRECISION_HINT: (?:<Type: ')?(\w+)"),
         "streams": re.compile(r"NUM_STREAMS: (\d+)"),
         "executed_on": re.compile(r"(?:Execution Devices:|EXECUTION_DEVICES:|\[ INFO \] DEVICE:) ?(\[[^\]\n]*\]|\S+)"),
@@ -311,7 +311,7 @@ PRINTED_OPTIONS = {
 """Option -> the line with its value, for a log without the command."""
 VIRTUAL_DEVICE = re.compile(r"^\[ INFO \] (AUTO|MULTI|HETERO|BATCH)\s*$", re.MULTILINE)
 """What shares its work among the devices, named with the versions."""
-INPUT_TYPE = re.compile(r"\(node: [^)\n]*\) : (\w+) /")
+INPUT_TYPE = re.compile(r"\(node: [^)\n]{0,200}\) : (\w+) /")
 TIMED = re.compile(r"([A-Z][\w %-]{0,100}?):?\s+(-?[\d.]+ (?:[mu]s|FPS))\s*$")
 """A line with another time or rate."""
 FLAG = re.compile(r"\s(--?[a-z]\w*)(?:[= ](?!-)(\"[^\"]*\"|'[^']*'|\S+))?")

@@ -191,7 +191,7 @@ INFERENCEX_COLUMNS = {**latency_columns("e2el"), **token_columns("ttft", "tpot")
 GPUS = ("prefill_gpus", "decode_gpus", "num_prefill_gpu", "num_decode_gpu")
 NOT_OF_SERVER = re.compile(
     r"hw|hardware|conc|image|model|infmax_model_prefix|precision|framework|[io]sl|mtp|metrics|server_metrics|warnings|"
-    r"request_\w+|num_requests_\w+|kv_cache_pool_tokens|total_\w+|(?:\w+_)?(?:id|date|version|sha|commit)|\w*tput\w*|"
+    r"request_\w+|num_requests_\w+|kv_cache_pool_tokens|total_\w+|(?:\w+_)?(?:id|date|version|sha|commit)|\w{0,60}tput\w{0,60}|"
     + "|".join((*GPUS, *GPU_COUNTS, *PARALLELISM))
 )
 """Fields of a row with its model, size, device, versions, or results, which are in the run elsewhere."""

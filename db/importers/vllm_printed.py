@@ -145,7 +145,9 @@ CONTAINER = re.compile(r"\b(?:(?:docker|podman|nerdctl|kubectl) run|(?:singulari
 OF_KIND = re.compile(r"(?:vllm bench |benchmark_)(serv|throughput|latency)")
 KINDS = {"serv": "Serving", "throughput": "throughput", "latency": "latency"}
 """Word of a client's command -> kind of its result."""
-SERVED_MODEL = re.compile(r"[^\n]*?(?:vllm serve|serve api_server|vllm-openai\S*)[\s\\]+([\w.~-]*/[\w./~-]+)(?=\s|$)")
+SERVED_MODEL = re.compile(
+    r"[^\n]*?(?:vllm serve|serve api_server|vllm-openai(?:[:@]\S{1,200})?)[\s\\]+([\w.~-]*/[\w./~-]+)(?=\s|$)"
+)
 """A server's model that is given without a flag: a path, or a name with its organisation."""
 OF_SERVER = ("model", "revision", SHARED_RANKS, *PARALLELISM, *ENGINE)
 """Arguments of a server that its loads are told apart by, beside its flags."""

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
-from itertools import takewhile
+from itertools import cycle, takewhile
 from typing import Any, get_args
 
 from benchmarking.core import plugins
@@ -115,12 +115,15 @@ WORDS_OF_AXES: Mapping[str, str] = {
     **dict.fromkeys(("device", "device_type"), "device_selector"),
 }
 """Name of a benchmark's parameter -> field of the point or the run that it is stored in."""
-BRACKET = re.compile(r"(?<!=)[\[({]|$")
 GROUP = r"\([^()]{0,200}\)|\[[^\[\]]{0,200}\]"
-IN_NAME = re.compile(rf"[,;:/|\s_-]{{0,20}}\b([A-Za-z_][\w-]{{0,60}})=((?:{GROUP}|[^\s,;:/|()\[\]}}])+)")
-IN_BRACKETS = re.compile(rf"[\[({{,;|\s]{{0,20}}\b([A-Za-z_][\w-]{{0,60}})=((?:{GROUP}|[^\s,;|()\[\]{{}}])+)[\])}}]*")
-"""An argument in a benchmark's name: outside of brackets, where a slash or a colon may separate two, and inside, where
-these are parts of a value (of a model of the hub, a device)."""
+BRACKETED = re.compile(rf"((?<!=)[\[({{](?:{GROUP}|[^()\[\]{{}}])*[\])}}]?)")
+ARGUMENT = r"\b[A-Za-z_][\w-]{0,60}"
+IN_NAME = re.compile(rf"[,;:/|\s_-]{{0,20}}({ARGUMENT})=((?:{GROUP}|[^\s,;:/|()\[\]}}])+)")
+IN_BRACKETS = re.compile(
+    rf"[\[({{,;:/|\s_-]{{0,20}}({ARGUMENT})=((?:{GROUP}|[^\s,;:/|()\[\]{{}}]|[:/](?!{ARGUMENT}=))+)[\])}}]*"
+)
+"""An argument in a benchmark's name: outside of brackets, where a slash or a colon ends a value, and inside, where it
+may be part of one (of a model of the hub, a device)."""
 WORDS: dict[str, Precision] = {
     **dict.fromkeys(("float32", "fp32", "f32", "float"), "float32"),
     "tf32": "tf32",
@@ -289,7 +292,8 @@ class Format:
     def record(self, file: ForeignFile, found: ForeignRun) -> Run:
         """The record of a run. Its ids come from the file's content and the key, its hardware_id from the names of
         device and processor. Raises FormatError for a run that cannot be stored."""
-        found = _within_columns(file, _of_path(found))
+        is_name = self.names_benchmarks and "benchmark" not in found.runtime_mode  # which may be a command
+        found = _within_columns(file, found if is_name else _of_path(found))
         ids, started_at = (self.name, file.sha256), found.started_at or file.modified_at
         undated = doubt("undated", "info", file_modified_at=iso(file.modified_at))
         of_time = (*without_zone(found.stated_times),) if found.started_at else (undated,)
@@ -603,9 +607,7 @@ def as_argument(value: Json) -> Argument:
 
 def named_arguments(name: str) -> tuple[str, dict[str, Argument]]:
     """A benchmark's name without the arguments in it ("decode[batch=8, dtype=float16]"), and the arguments."""
-    found = BRACKET.search(name)
-    at = found.start() if found else len(name)
-    parts = ((IN_NAME, name[:at]), (IN_BRACKETS, name[at:]))
+    parts = [*zip(cycle((IN_NAME, IN_BRACKETS)), BRACKETED.split(name))]
     arguments = {one: parsed_number(value) for pattern, part in parts for one, value in pattern.findall(part)}
     without = "".join(pattern.sub("", part) for pattern, part in parts).strip()
     return (without or name) if arguments else name, arguments

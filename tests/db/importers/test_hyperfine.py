@@ -32,6 +32,18 @@ def test_a_number_among_the_parameters_is_an_axis():
     assert [run.results[0].point.label for run in runs("parameters.json")] == ["b1 n=10", "b1 n=20"]
 
 
+@pytest.mark.parametrize("end", ["-m models/llama-7b.Q4_0.gguf", "~/hub/models--org--net", "./net/"])
+def test_a_command_that_ends_with_a_path_of_a_model_is_itself(edited, end):
+    commands = [f"a.sh {end}", f"b.sh {end}"]
+
+    def other(data):
+        for result, command in zip(data["results"], commands, strict=True):
+            result["command"] = command
+
+    found = list(HYPERFINE.runs(read_file(edited(FOLDER / "two_commands.json", other))))
+    assert [run.cell.workload.model_id for run in found] == commands
+
+
 def test_the_parameter_of_an_older_version_has_no_name(edited):
     def older(data):
         for result in data["results"]:

@@ -156,6 +156,8 @@ def test_arguments_in_the_name_and_the_metadata_are_axes(changed):
         ("conv[shape=(1,3,224,224)]", ("conv", "b1", "cpu", None, "shape=(1,3,224,224)")),
         ("conv shape=(1,3) batch=2", ("conv", "b2", "cpu", None, "shape=(1,3)")),
         ("decode:batch=8/dtype=float16/fast", ("decode/fast", "b8", "cpu", None, None)),
+        ("decode[greedy]/batch=8/dtype=float16", ("decode[greedy]", "b8", "cpu", None, None)),
+        ("decode[batch=8/model=gpt2]:threads=2", ("gpt2", "b8", "cpu", "decode", None)),
     ],
 )
 def test_slashes_colons_and_commas_inside_of_a_value_in_brackets_are_its_own(changed, name, expected):
