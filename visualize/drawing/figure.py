@@ -243,7 +243,7 @@ class Figure:
     @property
     def caption(self) -> tuple[str, ...]:
         """The notes, and sentences about lines that hide others, and axes that do not start at zero."""
-        axes = [axis for panel in self.panels for axis in (panel.x, panel.y) if axis.is_value]
+        axes = [axis for panel in self.panels for axis in (panel.x, panel.y) if axis.is_value or axis.is_log]
         logarithmic = list(dict.fromkeys(one_line(axis.title) for axis in axes if axis.is_log))
         has_linear = any(not axis.is_log for axis in axes)
         cut = any(not axis.is_log and axis.low > 0 for axis in axes)

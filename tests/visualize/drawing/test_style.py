@@ -119,6 +119,8 @@ def test_the_caption_says_where_an_axis_does_not_start_at_zero():
     panels = tuple(figure.Panel(x=scales.name_axis(("a",)), y=axis, elements=()) for axis in axes)
     said = "Logarithmic axis: Time to first token (ms), lower is better."
     assert figure.Figure(title="t", panels=panels).caption == (said,), "the other is linear"
+    panel = figure.Panel(x=scales.size_axis("Batch size", [1, 2, 4]), y=axes[1], elements=())
+    assert figure.Figure(title="t", panels=(panel,)).caption == ("Logarithmic axis: Batch size.",)
 
 
 def test_the_keys_and_cells_of_a_gradient_have_an_outline_that_a_dark_page_shows():
