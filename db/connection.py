@@ -127,6 +127,8 @@ STATEMENT = re.compile(
     r'Failed to (?:execute|prepare) (?:query|COPY) ".*": (?=[A-Z]+:|server |SSL |could not |no connection)', re.DOTALL
 )
 """DuckLake's words for a failed statement, with all of its text: the rows that were to be stored."""
+CATALOG_VERSIONS = re.compile(r"catalog version is ([\w.-]+), but the extension requires version ([\w.-]+\d)")
+"""DuckLake's words for a catalog of another version."""
 EXCERPT = "\nLINE "
 """Begins PostgreSQL's excerpt of a statement."""
 INVALIDATED = ("database has been invalidated", "Attempted to access index 0 within vector of size 0")
@@ -551,6 +553,10 @@ class UnwritableError(StorageError):
     """A file that this process may not write, one on a read-only medium, or a lake whose server refuses it."""
 
 
+class OldCatalogError(StorageError):
+    """A lake whose catalog is of an older DuckLake: a writer upgrades it."""
+
+
 class TransientError(StorageError):
     """A temporary DuckLake error; either nothing was stored, or everything."""
 
@@ -659,6 +665,15 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         return StorageError(
             f"{path}: the server refuses the connection: {reason}: check the database, the user and its password "
             "(PGPASSWORD, ~/.pgpass or a service file); createdb makes a missing database"
+        )
+    if versions := CATALOG_VERSIONS.search(text):
+        found, own = versions.groups()
+        if [int(one) for one in re.findall(r"\d+", found)] > [int(one) for one in re.findall(r"\d+", own)]:
+            newer = f"written by DuckLake {found}, newer than {own} here"
+            return FormatError(f'{path}: {newer}: pip install -U "benchhouse[lake]"')
+        return OldCatalogError(
+            f"{path}: its catalog is of DuckLake {found}: upgrade it to {own} with {as_typed('setup')} --db-path "
+            f"{shlex.quote(path)}; other machines then need DuckDB {duckdb_version()} or newer"
         )
     if denied := DENIED.search(text):
         schema = re.search(r"for schema (\w+)", denied[1])

@@ -38,6 +38,7 @@ from db.connection import (
     WRITER,
     Config,
     Connection,
+    OldCatalogError,
     TransientError,
     confined,
     connect_attaching,
@@ -128,6 +129,7 @@ CHANGES = re.compile(r"^\s*(UPDATE|DELETE|INSERT)\b", re.MULTILINE)
 MERGE_ADVICE = "the lake cannot be upgraded in place: create a new one, and benchhouse merge this one into it"
 NO_CATALOG = "database does not exist"
 EXISTING = "CREATE_IF_NOT_EXISTS false"
+UPGRADED = "AUTOMATIC_MIGRATION true"
 DATA_IN_STORE = re.compile(r"Data path (\S+) requires the extension")
 LAKE_MISSING = "creating a new DuckLake is explicitly disabled"
 
@@ -313,6 +315,16 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
     if place.data_path is not None and "://" in place.data_path:
         _store_scheme(place, place.data_path)
 
+    def attach_existing(connection: DuckDB) -> None:
+        try:
+            _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
+        except OldCatalogError:
+            if read_only:
+                raise
+            with lake.turn(connection):
+                _attach_lake(connection, lake, EXISTING, UPGRADED, is_new=False, read_only=False)
+            note(f"{place.name}: its catalog is upgraded: other machines need DuckDB {duckdb_version()} or newer")
+
     def attach(connection: DuckDB) -> list[str]:
         """Attach the lake and make it the current database; returns the folders that it needs."""
         lake.begin_session()
@@ -324,7 +336,7 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
             connection.execute(f"ATTACH {literal(lake.reached)} AS {LOCK_CONNECTION} (TYPE postgres)")
         try:
             try:
-                _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
+                attach_existing(connection)
             except StorageError as error:
                 if (store := DATA_IN_STORE.search(str(error))) is None:
                     raise
@@ -334,7 +346,7 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
                         f"there, add {DATA_PATH}{store[1]} to --db-path"
                     ) from error
                 _open_store(connection, place, store[1])  # which only the catalog names
-                _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
+                attach_existing(connection)
         except StorageError as error:
             if not any(sign in str(error) for sign in (LAKE_MISSING, NO_CATALOG)):
                 raise

@@ -579,6 +579,38 @@ def test_a_statement_that_failed_is_told_without_its_text():
     assert isinstance(error, connections.TransientError)
 
 
+OTHER_VERSION = (
+    "Invalid Input Error: DuckLake catalog version mismatch: catalog version is {}, but the extension requires version "
+    "1.0. To automatically migrate, set AUTOMATIC_MIGRATION to TRUE when attaching."
+)
+
+
+@needs_extension
+def test_a_catalog_of_an_older_ducklake_is_upgraded_by_a_writer_only(place, monkeypatch, capsys):
+    Warehouse.open(place).close()
+    attach, version = lake._attach_lake, ["0.4"]
+
+    def attached(connection, of_lake, *further, **named):
+        version[0] = "1.0" if lake.UPGRADED in further else version[0]
+        if version[0] == "0.4":
+            raise connections.storage_error(OTHER_VERSION.format("0.4"), place)
+        attach(connection, of_lake, *further, **named)
+
+    monkeypatch.setattr(lake, "_attach_lake", attached)
+    with pytest.raises(StorageError, match=r"is of DuckLake 0\.4: upgrade it to 1\.0 with benchhouse setup --db-path"):
+        Warehouse.open(place, read_only=True)
+    with Warehouse.open(place) as warehouse:
+        assert counts(warehouse)["benchmark_runs"] == 0
+    assert "its catalog is upgraded: other machines need DuckDB" in capsys.readouterr().err
+    assert opened_counts(place)["benchmark_runs"] == 0
+
+
+def test_a_catalog_of_a_newer_ducklake_is_told_as_newer():
+    error = connections.storage_error(OTHER_VERSION.format("1.10"), "bench")
+    assert isinstance(error, FormatError)
+    assert str(error) == 'bench: written by DuckLake 1.10, newer than 1.0 here: pip install -U "benchhouse[lake]"'
+
+
 @needs_extension
 def test_reading_does_not_create_a_missing_lake(tmp_path):
     with pytest.raises(StorageError, match=r"no lake at .*: create it with benchhouse setup"):
