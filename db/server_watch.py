@@ -4,7 +4,7 @@ The kernel of a server whose processes are stopped still acknowledges what is se
 tcp_user_timeout end a connection to it, and a call into DuckDB that waits for it cannot be interrupted. So a thread
 asks the server beside the calls whether it answers at all, and shuts the connections down when it does not: the calls
 then fail as they do after a cut network. So does a single connection that got no answer for long, although the server
-answers others: a pooler or load balancer in between may have lost it.
+answers others, where the kernel tells: a pooler or load balancer in between may have lost it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class ServerWatch:
 
 
 def _unanswered_s(connection: socket.socket) -> float:
-    """How long what was sent last has had no answer; 0 if it has one, or if that is unknown."""
+    """How long what was sent last has had no answer; 0 if it has one, or if that is unknown: where both were within one
+    tick of the kernel's clock, of up to 4 ms, nothing tells which was first, and a connection at rest must stay."""
     try:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_AT + TCP_INFO_BYTES)
         sent_ms, _, received_ms = struct.unpack_from("=3I", info, TCP_INFO_AT)

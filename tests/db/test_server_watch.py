@@ -84,6 +84,7 @@ def test_a_call_on_a_connection_that_alone_is_lost_ends(monkeypatch, quick, sile
         peer.sendall(b"its answer")
         lost, watch = watched(silent, 60.0)
         with lost:
+            time.sleep(0.05)  # some ticks of the kernel's clock
             lost.sendall(b"a question")
             assert lost.recv(1) == b""
         assert answered.recv(99) == b"its answer"
