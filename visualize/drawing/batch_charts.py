@@ -119,7 +119,14 @@ class BatchChart(ChartPlugin):
         values = ends(drawn)
         reached = [*values, *([reference[1]] if reference else [])]
         y = value_axis(self.value_title(key), reached, may_be_log=spans_decade(values))
-        lines: list[Line | Rule] = [one.line(marks_of(one.rows, "batch_size")) for one in series]
+        lines: list[Line | Rule] = []
+        for one in series:  # which end where a point failed
+            place = _at(one.rows[0], names)
+            failed = [row["batch_size"] for row in members if not is_ok(row) and _at(row, names) == place]
+            parts = grouped(
+                [{**row, "part": sum(size < row["batch_size"] for size in failed)} for row in one.rows], ("part",)
+            )
+            lines += [one.line(marks_of(part, "batch_size")) for _, part in parts]
         if reference:
             lines.append(Rule(at=reference[1], along="y", role="reference", label=reference[0]))
         panels = []

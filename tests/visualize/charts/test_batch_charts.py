@@ -148,6 +148,14 @@ def test_failed_points_are_counted_with_their_reason(make_run, figures, see):
     assert note in see.texts(figure)
 
 
+def test_a_line_ends_where_a_point_failed(make_run, outcomes, alter):
+    run = make_run(batch_sizes=(1, 2, 4, 8), sequence_lengths=(32, 128))
+    run = alter.results(run, alter.failed, where=lambda point: point.label == "b4 s32")
+    (figure,) = outcomes(LATENCY, run)
+    lines = [[mark.x for mark in line.joined] for line in figure.panels[0].lines]
+    assert lines == [[1, 2], [8], [1, 2, 4, 8]]
+
+
 def test_a_reason_replaces_the_picture_if_every_point_failed(make_run, outcomes, alter):
     (outcome,) = outcomes(LATENCY, alter.results(make_run(), alter.failed))
     assert outcome == NotDrawn(
