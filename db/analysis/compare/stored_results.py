@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
@@ -214,6 +215,8 @@ LEAST_TO_GROW, GROWS_ERRORS = 16, 0.5
 """Sessions of a level that show whether its variation grows: if their deviations, by size, follow the time by so many
 standard errors. That is little: a quarter of the levels with a steady variation pass, and their variance is then
 multiplied by 1.8 (16 sessions) to 1.5 (40) on average, which costs little power (docs/judging.md)."""
+MOST_STEP_OVER_MEDIAN = 2.0
+"""The median of whole steps is half a step at least, unless it is nothing."""
 CLIP_SD = 4.0
 MAX_CLIPPED = 0.1
 
@@ -287,7 +290,14 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             unfit=unfit,
             disturbed=disturbed,
             doubts=tuple(doubt["kind"] for doubt in doubts if doubt["severity"] != "info"),
-            clock_step=max((doubt["evidence"].get("clock_step_over_median", 0.0) for doubt in doubts), default=0.0),
+            clock_step=max(
+                (
+                    min(step, MOST_STEP_OVER_MEDIAN)
+                    for doubt in doubts
+                    if is_number(step := doubt["evidence"].get("clock_step_over_median"))
+                ),
+                default=0.0,
+            ),
         )
 
     # The runs of each side, with the settings that distinguish them from others of their subject on either side.
