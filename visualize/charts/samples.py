@@ -175,7 +175,7 @@ def _stretch(row: Row) -> int:
 
 MOST_PICTURES, MOST_PANELS, MOST_DOUBTS = 6, 5, 3
 LAUNCH_IN = 1.7
-TIMELINE_NOTE = "Time starts at the first warm-up call; the line marks the result's median."
+TIMELINE_NOTE = "Time starts at the first {}, without the gaps between calls; the line marks the result's median."
 
 
 class LaunchTimeline(ChartPlugin):
@@ -222,10 +222,11 @@ class LaunchTimeline(ChartPlugin):
         rest = len(launches) - len(shown)
         left_out = f"Left out: {rest} of {len(launches)} launches." if rest else None
         named = {line.label: line for of_launch in lines for line in of_launch}
+        first = "warm-up call" if "warm-up" in named else "timed call"
         return figure(
             self, key, [key], panels,
             title=f"{self.title}: {key['model_id']}, {words.point(key)} ({trust(key)})",
-            notes=(*words.sentences([TIMELINE_NOTE, left_out]), *sentences), width_in=WIDTH_IN,
+            notes=(*words.sentences([TIMELINE_NOTE.format(first), left_out]), *sentences), width_in=WIDTH_IN,
             legend=tuple(
                 Entry(label=name, colour=named[name].colour, shape=0, state="valid" if name == "timed" else "doubtful")
                 for name in ("warm-up", "timed")

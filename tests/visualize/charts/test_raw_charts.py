@@ -91,6 +91,9 @@ def test_the_timeline_shows_warm_up_timed_calls_and_doubts(one_point, figures, s
     assert see.points(axes, "valid timed") == [(2, 100), (2.1, 100), (2.2, 200)]
     assert see.texts(figure)[0] == "Calls over time: bert-base-uncased, batch 1, sequence 32 (doubtful)"
     assert KINDS["cpu_pressure"].sentence in see.texts(figure)
+    assert see.says(figure, "Time starts at the first warm-up call")
+    (bare,) = figures("launch_timeline", one_point(timed, launches=1))
+    assert see.says(bare, "Time starts at the first timed call, without the gaps between calls")
 
 
 def test_timelines_of_doubtful_results_come_first_and_the_rest_is_counted(make_run, outcomes, alter):
