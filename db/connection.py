@@ -120,7 +120,8 @@ REFUSED = re.compile(
 )
 """PostgreSQL's and its client's reasons why a connection is refused that another attempt does not change."""
 DENIED = re.compile(
-    r'": ERROR: +((?:permission denied for|must be owner of|cannot execute \w+ in a read-only) [^"\n]*)$', re.MULTILINE
+    r'": ERROR: +((?:permission denied for|must be owner of|cannot execute [A-Z ]+ in a read-only) [^"\n]*)$',
+    re.MULTILINE,
 )
 """PostgreSQL's reason, after the statement, why a user or server does not do something."""
 STATEMENT = re.compile(
@@ -676,11 +677,10 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
             f"{shlex.quote(path)}; other machines then need DuckDB {duckdb_version()} or newer"
         )
     if denied := DENIED.search(text):
-        schema = re.search(r"for schema (\w+)", denied[1])
-        right = "it" if schema is None else f"CREATE ON SCHEMA {schema[1]}"
-        return UnwritableError(
-            f"{path}: the server refuses: {denied[1]}: use a user or server that may, or GRANT {right}"
-        )
+        lacks, _, schema = denied[1].partition("for schema ")
+        right = f"CREATE ON SCHEMA {schema}" if schema else "it"
+        grant = f", or GRANT {right}" if lacks.startswith("permission denied") else ""
+        return UnwritableError(f"{path}: the server refuses: {denied[1]}: use a user or server that may{grant}")
     if any(sign in text for sign in TRANSIENT):
         message = STATEMENT.sub("Failed to execute a statement: ", parse_message(text).message)
         return TransientError(f"{path}: {first_paragraph(message.partition(EXCERPT)[0])}")

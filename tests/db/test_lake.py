@@ -323,8 +323,11 @@ def test_a_failed_commit_is_told_without_its_rows_and_a_missing_right_is_not_tri
     error = connections.storage_error(FAILED_COMMIT.format("permission denied for table ducklake_snapshot"), "bench")
     assert isinstance(error, connections.UnwritableError)
     assert str(error).startswith("bench: the server refuses: permission denied for table ducklake_snapshot: use a user")
-    error = connections.storage_error(FAILED_COMMIT.format("cannot execute INSERT in a read-only transaction"), "bench")
-    assert isinstance(error, connections.UnwritableError)
+    for what in ("INSERT", "CREATE TABLE"):
+        said = f"cannot execute {what} in a read-only transaction"
+        error = connections.storage_error(FAILED_COMMIT.format(said), "bench")
+        assert isinstance(error, connections.UnwritableError)
+        assert str(error) == f"bench: the server refuses: {said}: use a user or server that may"
     text = FAILED_COMMIT.format('permission denied for schema public\nLINE 1: CREATE TABLE "public"."x"("y"\n   ^')
     assert str(connections.storage_error(text, "bench")).endswith(
         "permission denied for schema public: use a user or server that may, or GRANT CREATE ON SCHEMA public"
