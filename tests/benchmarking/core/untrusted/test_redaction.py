@@ -291,6 +291,7 @@ def test_tags_and_variables_are_redacted_by_name_and_metrics_are_not():
         "missing": {"time_to_first_token": "not_measured"},
         "config": {"template": "set key = value", "note": "hf_" + "a1" * 16},
         "values": [1.0, 2.0],
+        "facts": [1.0, "hf_" + "a1" * 16],
     }
     assert redacted(value) == {
         "tags": {"HF_TOKEN": "***", "suite": "night", "pass": "forward", "token": "***"},
@@ -298,6 +299,7 @@ def test_tags_and_variables_are_redacted_by_name_and_metrics_are_not():
         "missing": {"time_to_first_token": "not_measured"},
         "config": {"template": "set key = value", "note": "***"},
         "values": [1.0, 2.0],
+        "facts": [1.0, "***"],
     }
 
 
