@@ -114,10 +114,16 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if csv_header(file, _is_header):
         evaluations = [*enumerate(_of_report(file))]
         before = _rows_of_earlier_report(file)
-        if own := [one for one in evaluations if _row(one[1]) not in before and not _is_of_build(one[1])]:
-            evaluations = own
-        elif evaluations and not file.left_out:
+        names = {str(one.peek("build_name")) for _, one in evaluations}
+        builds = {name: _stated_by_build(file, name) for name in names}
+        own = [
+            (number, one)
+            for number, one in evaluations
+            if _row(one) not in before and _stated(one) not in builds[str(one.peek("build_name"))]
+        ]
+        if evaluations and not own and not file.left_out:
             file.without_results("its rows are in an earlier report or the files of the builds beside it")
+        evaluations = own
     else:
         evaluations = [*enumerate(_of_build(file))]
         if not any(name in one for _, one in evaluations for name in MEASURED):
@@ -138,21 +144,16 @@ def _row(row: Fields) -> str:
     return repr(sorted((name, row.peek(name)) for name in row))
 
 
-def _is_of_build(row: Fields) -> bool:
-    """Whether the file of the row's build, below the report's folder, has the same numbers."""
-    name = row.peek("build_name")
-    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
-        return False
-    for path in called_like(row.file, f"{name}/{STATS}", f"builds/{name}/{STATS}"):
-        build = beside(row.file, path)
-        if build is not None and recognises(build) and _stated(row) in map(_stated, _of_build(build)):
-            return True
-    return False
+def _stated_by_build(file: ForeignFile, name: str) -> set[tuple[object, ...]]:
+    """The numbers that the file of the build of this name, below the report's folder, states."""
+    if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
+        return set()
+    found = (beside(file, path) for path in called_like(file, f"{name}/{STATS}", f"builds/{name}/{STATS}"))
+    return {_stated(one) for build in found if build is not None and recognises(build) for one in _of_build(build)}
 
 
-def _stated(one: Fields) -> list[object]:
-    numbers = [parsed_number(str(one.peek(name))) for name in MEASURED]
-    return [*numbers, one.unread_copy().time("timestamp")]
+def _stated(one: Fields) -> tuple[object, ...]:
+    return *(parsed_number(str(one.peek(name))) for name in MEASURED), one.unread_copy().time("timestamp")
 
 
 def _of_report(file: ForeignFile) -> Iterator[Fields]:

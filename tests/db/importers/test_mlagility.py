@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarking.core.errors import FormatError
+from db.importers import mlagility
 from db.importers.mlagility import PLUGIN
-from db.importers.support.files import NoResultsError, read_file
+from db.importers.support.files import NoResultsError, beside, read_file
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -97,6 +98,23 @@ def test_what_the_builds_file_or_an_earlier_report_states_is_not_stored_again(tm
         runs_of(second)
     third.write_text(report.replace(",12.345,", ",13.5,"))
     assert [run.results[0].metrics["latency_mean_ms"] for run in runs_of(third)] == [13.5]
+    third.write_text(f"{report}cut,off\n")
+    second.unlink()
+    with pytest.raises(FormatError, match="line 5: 2 cells"):
+        runs_of(third)
+
+
+def test_the_file_of_a_build_is_read_once_however_many_rows_it_has_in_a_report(tmp_path, monkeypatch):
+    header, *rows = (FOLDER / "report.csv").read_text().splitlines(keepends=True)
+    (own,) = [row for row in rows if "tiny_bert_1234" in row]
+    (tmp_path / "2024-05-07.csv").write_text(header + own * 20)
+    (tmp_path / "tiny_bert_1234").mkdir()
+    (tmp_path / "tiny_bert_1234/turnkey_stats.yaml").write_bytes((FOLDER / "turnkey_stats.yaml").read_bytes())
+    opened = []
+    monkeypatch.setattr(mlagility, "beside", lambda file, path: opened.append(path.name) or beside(file, path))
+    with pytest.raises(NoResultsError):
+        runs_of(tmp_path / "2024-05-07.csv")
+    assert opened == ["turnkey_stats.yaml"]
 
 
 def test_an_old_report_has_a_result_for_each_device_and_estimates_are_kept():
