@@ -30,7 +30,7 @@ OWN_NAMES = {
         "self.sql": "the user's own condition, asked on a confined connection",
     },
     "commands/query.py": {"word": "a table or metric of ours, in a message"},
-    "connection.py": {"options": "constants and `quoted`", "schema[1]": "part of a message"},
+    "connection.py": {"options": "constants and `quoted`", "schema": "part of a message"},
     "conflicts.py": {
         **dict.fromkeys(("columns", "key", "part_key", "json_columns"), "columns of CONTENTS"),
         **dict.fromkeys(("', '.join(content.key)", "', '.join(tests)", "', '.join(texts)"), "columns of CONTENTS"),
