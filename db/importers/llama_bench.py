@@ -1,13 +1,8 @@
-"""llama.cpp's llama-bench and llama-batched-bench, and ik_llama.cpp's llama-sweep-bench.
+"""llama.cpp's llama-bench.
 
-llama-bench writes JSON, JSON lines, CSV, SQL and Markdown, in versions with 33, 38 and 41 columns. The rows of all five
-outputs are read under their JSON names. Our own exports in SQL have further columns: device, runtime, its settings,
-precision and batch size.
-
-The others print a Markdown table, or JSON lines (--output-format jsonl). A row of llama-batched-bench is one call for a
-batch of sequences, measured once: the prompts, then the new tokens step by step. A row of llama-sweep-bench is two
-measurements of one sequence with N_KV tokens in the cache: a prompt, and new tokens. The table names neither the model
-nor the device; what the program printed, or somebody wrote, above it may.
+It writes JSON, JSON lines, CSV, SQL and Markdown, in versions with 33, 38 and 41 columns. The rows of all five outputs
+are read under their JSON names. Our own exports in SQL have further columns: device, runtime, its settings, precision
+and batch size.
 """
 
 from __future__ import annotations
@@ -26,7 +21,6 @@ from typing import Any, get_args
 from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S, NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import (
-    NOT_APPLICABLE,
     NOT_SUPPORTED,
     Doubt,
     Family,
@@ -38,7 +32,6 @@ from benchmarking.core.records import (
 )
 from db.importers.support.building import (
     CONVERTED,
-    UNNAMED,
     ForeignRun,
     Format,
     exported_axes,
@@ -49,21 +42,18 @@ from db.importers.support.building import (
     precision_of,
 )
 from db.importers.support.files import ForeignFile
+from db.importers.support.llama_tables import BACKENDS, SPEED, gpus_in, has_table, model_above, printer_of, tables
 from db.importers.support.measures import SAME_RATE, as_exported, block, foreign_result, measured, median_of
 from db.importers.support.reading import (
     OF_ONE_RUN,
     Fields,
-    agreed,
-    commands_of,
     csv_header,
     csv_rows,
     has_columns,
     has_keys,
     json_objects,
     of_any_machine,
-    resolved,
     understood,
-    words_of,
 )
 
 DEFINITIONS = {
@@ -95,7 +85,6 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
 """Settings that distinguish series, and their defaults, so that a column added in a later version changes no series."""
 UNSET = ("0", "0.00", "none", "auto")
 """The same of a column that is not known here, and tells runs apart with any other value."""
-BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
 FLAGS = {"cuda": "CUDA", "hipblas": "ROCm", "metal": "Metal", "opencl": "OpenCL", "vulkan": "Vulkan", "sycl": "SYCL"}
 """Flags of the first versions, true for the backend they were built with."""
 EXPORTED: tuple[Precision, ...] = get_args(Precision)
@@ -156,9 +145,6 @@ AFTER_PROMPT = "@pp"
 TEST = re.compile(rf"(?:pp ?(\d{{1,9}}))?\+?(?:tg ?(\d{{1,9}}))?(?:(?: @ d ?|{AFTER_PROMPT})(\d{{1,9}}))?")
 """A test: pp512, tg128, pp512+tg128, each optionally at a depth; "pp 512" in the first versions."""
 BUILD = re.compile(r"^build: (\S+) \((\d{1,9})\)", re.MULTILINE)
-SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:(?:\s*±\s*|\s+[^\d\s.,]{1,4}\s+)(\d+(?:\.\d+)?))?")
-"""A speed with its deviation; a terminal or a copy may have other characters for the sign, or no deviation. (A comma
-is none of them: 1,955 is no speed of 1.)"""
 DEVICE = re.compile(r"(?:^|[/,;])\s*((?!auto|none)[A-Za-z]+)(?=\d|\[)")
 """The backend of a device that was chosen: ROCm0, CUDA0/CUDA1, RPC0."""
 NUMBERED = re.compile(r"(?<![A-Za-z])([A-Za-z]+)(\d{1,3})\b")
@@ -170,105 +156,6 @@ OF_A_CLIENT = {"ttfr (ms)", "est_ppt (ms)", "e2e_ttft (ms)"}
 """Columns of llama-benchy, which sends requests to a server of any engine and prints a similar table."""
 GROUP_OF_THREE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-
-BATCHED_NEEDED = {"pp", "tg", "t_pp", "speed_pp", "t_tg", "speed_tg"}
-SIZES = {"pl", "n_kv"}
-"""A row has the number of sequences, or in llama-sweep-bench, which times no whole call, the tokens in the cache."""
-COLUMNS = {
-    "PP": "pp",
-    "TG": "tg",
-    **dict.fromkeys(("B", "PL"), "pl"),
-    "N_KV": "n_kv",
-    "T_PP s": "t_pp",
-    "S_PP t/s": "speed_pp",
-    "T_TG s": "t_tg",
-    "S_TG t/s": "speed_tg",
-    "T s": "t",
-    "S t/s": "speed",
-}
-"""Heading -> field of the JSON lines."""
-HEADINGS = {"PP", "TG", "T_PP s", "T_TG s"}
-SETTING = re.compile(
-    r"\b(n_kv_max|n_batch|n_ubatch|flash_attn|is_pp_shared|is_tg_separate|n_gpu_layers|n_threads(?:_batch)?) = (-?\d+)"
-)
-"""A setting in the line above the table."""
-NO_SETTING = (
-    *("pp", "tg", "pl", "n_kv", "t_pp", "speed_pp", "t_tg", "speed_tg", "t", "speed"),
-    *("model", "n_kv_max", "n_threads", "hf_repo", "hf", "hfr", "hff"),
-    *("hft", "mu", "s", "v", "lv", "offline", "o", "output_format"),
-    *("npp", "ntg", "npl", "prompt", "p", "n_prompt", "n_gen", "predict", "n", "columns"),
-)
-"""Fields and flags that do not distinguish series, are axes, or results; the context is as large as the calls need."""
-FLAGS_OF_SETTINGS = {
-    **dict.fromkeys(("c", "ctx_size"), "n_kv_max"),
-    **dict.fromkeys(("b", "batch_size"), "n_batch"),
-    **dict.fromkeys(("ub", "ubatch_size"), "n_ubatch"),
-    **dict.fromkeys(("ngl", "gpu_layers"), "n_gpu_layers"),
-    **dict.fromkeys(("t", "threads"), "n_threads"),
-    **dict.fromkeys(("tb", "threads_batch"), "n_threads_batch"),
-    **dict.fromkeys(("ctk", "cache_type_k"), "type_k"),
-    **dict.fromkeys(("ctv", "cache_type_v"), "type_v"),
-    **dict.fromkeys(("ot", "override_tensor"), "tensor_buft_overrides"),
-    **dict.fromkeys(("dev", "device"), "devices"),
-    "fa": "flash_attn",
-    "pps": "is_pp_shared",
-    "tgs": "is_tg_separate",
-    "ncmoe": "n_cpu_moe",
-    "sm": "split_mode",
-    "mg": "main_gpu",
-    "ts": "tensor_split",
-    "nkvo": "no_kv_offload",
-}
-"""Flag of the command above a table -> the field's name."""
-ADDED = ("tensor_buft_overrides", "override_kv", "lora", "lora_scaled", "control_vector", "control_vector_scaled")
-"""Settings to which each flag adds, of which the first that fits counts; of the others the last flag counts."""
-STANDARD = {
-    "is_tg_separate": ("0",),
-    **{name: DEFAULTS[name] for name in ("type_k", "type_v", "split_mode", "main_gpu", "n_cpu_moe")},
-}
-LOADED = re.compile(
-    r"loaded meta data with .* from (?P<log>\S+) \(version|"
-    r"(?:llama|batched|sweep)-bench\b[^\n`]{0,2000}? (?:(?:-m|--model)[ =](?P<command>[^\s`]+)|"
-    r"(?:-hfr?|--hf-repo)[ =](?P<repo>[^\s`]+))|"
-    r"\bbatched-bench(?:\.exe)? (?P<first>[^\s`-][^\s`]*\.gguf)|"
-    r"^#+ (?P<heading>[\w.-]+/(?=[^\s/]*\d)[\w.-]+)[ \t]*$|"
-    r"^Model: *https://huggingface\.co/(?P<page>[\w.-]+/[\w.-]+)",
-    re.MULTILINE,
-)
-"""The model's file in the log of loading it or in the command, or the model in a report with tables of several."""
-OF_NONE = re.compile(r"[^\s`]{0,1000}[*?,$%]|[^\n`]{0,1000}?\s(?:-m|--model|-hfr?|--hf-repo)[ =]")
-"""From the model's name in a command that names several of them, or a variable."""
-BATCHED_DEFINITIONS = {
-    "latency": "t: the prompts of all sequences of the batch, then all their new tokens; one call, measured once",
-    "time_to_first_token_ms": "t_pp: processing the prompts of all sequences",
-    "time_per_output_token_ms": "t_tg / tg: a step, which gives each sequence a token; t_tg / (tg * pl) with -tgs",
-    "prefill_tokens_per_sec": "speed_pp: prompt tokens of the batch (of one sequence if they share it) over t_pp",
-    "decode_tokens_per_sec": "speed_tg: new tokens of all sequences over t_tg",
-    "total_tokens_per_sec": "speed: all of these tokens over t",
-}
-TWO_CALLS = f"{NOT_APPLICABLE}: the prompt and the new tokens are measured one by one"
-ONE_CALL = doubt("few_samples", calls=1)
-
-GPU = re.compile(
-    r"^[ \t\r\f\v>]*(?:[\d.]{7,20} [A-Z] )?(?:Device \d+: (?P<cuda>[^,\n]+),"
-    r"|ggml_vulkan: \d+ = (?P<vulkan>[^|\n]{1,200}?) \([^()|\n]*\) \|"
-    r"|ggml_metal(?:_device)?_init: GPU name:[^\S\n]++(?!MTL\d)(?P<metal>[^\n]{1,200}?)[^\S\n]*$"
-    r"|ggml_metal_device_init: GPU name:[^\S\n]+MTL\d+ \((?P<MTL>[^\n]{1,200}?)\)[^\S\n]*$"
-    r"|ggml_opencl: (?:selecting )?device: '(?P<opencl>[^\n]{1,200}?) \(OpenCL[^\n]*"
-    r"|\|[^\S\n]*\d+\|[^\S\n]*\[[\w:]+\]\|[^\S\n]*+(?P<sycl>[^|\n]{1,200}?)[^\S\n]*\|)",
-    re.MULTILINE,
-)
-"""A device as the backends print it: its name; Vulkan adds the driver's name, OpenCL a version."""
-LISTED = re.compile(
-    r"using device (?P<used>[A-Za-z]+\d*) \((?P<loading>[^\n]{1,200}?)\) (?=[(-])"
-    r"|^[ \t]+(?P<listed>[A-Za-z]+\d*): (?P<name>\S[^\n]{1,200}?) \(\d+ MiB, \d+ MiB free\)",
-    re.MULTILINE,
-)
-"""A device in the log of loading a model, or in the list of --list-devices, where its backend prints none."""
-SEPARATOR = re.compile(r"[|\s:-]+")
-"""The line under the headings of a Markdown table."""
-QUOTE = re.compile(r"^[\s>#]+(?=\|)")
-"""What stands before a table in a quoted mail or a comment."""
 
 
 Test = tuple[Mapping[str, Any], Result, datetime | None]
@@ -479,7 +366,7 @@ def is_llama_bench(file: ForeignFile) -> bool:
     if data := _json_rows(file):
         return any(has_keys(row, NEEDED) for row in data)
     text = file.text or ""
-    return bool(csv_header(file, IS_HEADER)) or _inserts(text) != [] or _has_table(text, TEST_COLUMNS)
+    return bool(csv_header(file, IS_HEADER)) or _inserts(text) != [] or has_table(text, TEST_COLUMNS)
 
 
 def _json_rows(file: ForeignFile) -> Sequence[Any]:
@@ -503,10 +390,10 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
                 yield Fields(file, row, f"INSERT {number}", numbers_are_text=True)
             else:
                 file.leave_out(f"INSERT {number}", f"{len(values)} values for {len(names)} columns")
-    elif _has_table(text, TEST_COLUMNS):
+    elif has_table(text, TEST_COLUMNS):
         # Devices are printed above a table of tests, the build below it.
-        for above, below, rows in _tables(file, text.splitlines(), TEST_COLUMNS):
-            gpus = _gpus(above)
+        for above, below, rows in tables(file, text.splitlines(), TEST_COLUMNS):
+            gpus = gpus_in(above)
             build = BUILD.search(below) or BUILD.search(text)
             shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
             own = list(rows)
@@ -517,7 +404,7 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
                 file.leave_out(f"line {own[0][0]}", f"a table without backend, which {TOOL} prints: of another engine")
                 continue
             models = {tuple(cells.get(name) for name in ("model", "size", "params")) for _, cells in own}
-            if len(models) == 1 and (model := _model_above(above)):
+            if len(models) == 1 and (model := model_above(above)):
                 shared["model_above"] = model
             yield from understood(file, own, partial(_of_table, file, shared, gpus))
     else:
@@ -564,7 +451,7 @@ def _of_table(
     # The printed names of the devices that the row's column names, or of all.
     chosen: list[str] = []
     for backend, index in NUMBERED.findall(row.get("devices", "")):
-        own = [name for printer, name in printed if printer == _printer(backend)]
+        own = [name for printer, name in printed if printer == printer_of(backend)]
         chosen += own[int(index) :][:1]
     names = chosen or [name for _, name in printed]
     fields = {
@@ -580,20 +467,6 @@ def _of_table(
     return Fields(file, fields, f"line {number}", numbers_are_text=True)
 
 
-def _gpus(text: str) -> list[tuple[str, str]]:
-    """Who prints a device (`cuda` also those of ROCm), and its name."""
-    if printed := [(found.lastgroup or "", found[found.lastindex or 0].strip()) for found in GPU.finditer(text)]:
-        return [(_printer(backend), name) for backend, name in printed]
-    listed = {one["used"] or one["listed"]: one["loading"] or one["name"] for one in LISTED.finditer(text)}
-    named = [(_printer(place.rstrip("0123456789")), name) for place, name in listed.items()]
-    return [one for one in named if one[0] != "cpu"]
-
-
-def _printer(backend: str) -> str:
-    device = BACKENDS.get(backend, backend.lower())
-    return {"rocm": "cuda", "mps": "metal"}.get(device, device)
-
-
 def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int | None:
     """The number in "4.36 GiB" or "7.62 B", exact to three digits."""
     value, _, unit = (cell or "").partition(" ")
@@ -603,201 +476,10 @@ def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int
         return None
 
 
-def is_batched_bench(file: ForeignFile) -> bool:
-    if values := file.json_values:
-        return any(has_keys(one, BATCHED_NEEDED) and not SIZES.isdisjoint(one) for one in values)
-    text = file.text or ""
-    return "T_PP s" in text and _has_table(text, HEADINGS)
-
-
-def read_batched_bench(file: ForeignFile) -> Iterator[ForeignRun]:
-    text = file.text or ""
-    rows = list(json_objects(file, file.json_values, "line") if file.json_values else _batched_table_rows(file, text))
-    if not rows and not file.left_out:
-        file.without_results("a table without rows: the program ended before its first result")
-    groups: dict[str, list[tuple[Mapping[str, Any], Result]]] = {}
-    seen: Counter[tuple[str, str]] = Counter()
-    for setup, result in understood(file, rows, _batched_row):
-        place = (f"{setup}", result.point.label)
-        # A repeated row, as of another build, belongs to another run.
-        key = f"{setup} {seen[place]}" if seen[place] else f"{setup}"
-        groups.setdefault(key, []).append((setup, result))
-        seen[place] += 1
-    gpus = [name for _, name in _gpus(text)]
-    for key, own in groups.items():
-        yield ForeignRun(
-            key=key,
-            task="text-generation",
-            results=[result for _, result in own],
-            device_name=", ".join(dict.fromkeys(gpus)) or None,
-            device_count=max(len(gpus), 1) if len(set(gpus)) == 1 else 1,
-            runtime="llama.cpp",
-            **own[0][0],
-        )
-
-
-def _batched_table_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
-    """The rows of all tables, with the settings and the model that are printed above them."""
-    model: str | None = None
-    given: dict[str, str] = {}
-    for place, (above, _, rows) in enumerate(_tables(file, text.splitlines(), HEADINGS), 1):
-        commands = commands_of(r"(?:llama-)?(?:batched|sweep)-bench", above)
-        if (stated := _model_above(above)) is not None:
-            model = stated
-        if commands or stated is not None:
-            given = resolved(agreed([_flags_of(one) for one in commands]))
-        settings = given | dict(SETTING.findall(above))
-        settings |= {"model": model} if model else {"table": str(place)} if place > 1 else {}
-        for number, cells in rows:
-            row = {COLUMNS[name]: cell for name, cell in cells.items() if name in COLUMNS}
-            others = {name: cell for name, cell in cells.items() if name not in COLUMNS}
-            fields = {**settings, **row} | ({"columns": others} if others else {})
-            yield Fields(file, fields, f"line {number}", numbers_are_text=True)
-
-
-def _flags_of(command: str) -> dict[str, str]:
-    """The flags of a command but the model's, by the names of the fields, with their values; "1" for none and on."""
-    words = words_of(command)
-    found: dict[str, str] = {}
-    for flag, following in zip(words, [*words[1:], "-"], strict=True):
-        if re.match(r"--?[A-Za-z]", flag) and flag not in ("-m", "--model"):
-            name, is_joined, value = flag.lstrip("-").partition("=")
-            name = name.replace("-", "_")
-            value = value if is_joined else "1" if re.match(r"-(?!\d)", following) else following
-            name, value = FLAGS_OF_SETTINGS.get(name, name), {"on": "1", "off": "0"}.get(value, value)
-            found[name] = f"{found[name]},{value}" if name in ADDED and name in found else value
-    return found
-
-
-def _batched_row(row: Fields) -> tuple[Mapping[str, Any], Result]:
-    prompt, new, batch = (row.sure(row.integer, name) for name in ("pp", "tg", "pl"))
-    is_sweep = "pl" not in row and "n_kv" in row and "speed" not in row
-    batch = 1 if is_sweep else batch
-    if not batch or not (prompt or new):
-        row.refuse("pl", "expected a batch of prompts or new tokens")
-    total_s, first_s, others_s = (row.number(name, low=0) for name in ("t", "t_pp", "t_tg"))
-    depth = row.sure(row.integer, "n_kv") if is_sweep else None
-    parts = [took for count, took in ((prompt, first_s), (new, others_s)) if count]
-    if total_s is None and None not in parts:
-        total_s = sum(filter(None, parts)) or None
-    total_s = None if is_sweep else total_s
-    settings = row.other_settings(NO_SETTING, STANDARD)
-    mode: dict[str, Scalar] = {name: str(one) for name, one in settings.items() if not isinstance(one, float)}
-    if mode.get("n_threads_batch") == str(row.peek("n_threads")):
-        del mode["n_threads_batch"]
-    at_once = 1 if mode.get("is_tg_separate") else batch  # sequences that get a token in a step
-    setup = {"model_id": row.text("model") or UNNAMED, "runtime_mode": mode, "num_threads": row.count("n_threads")}
-    result = foreign_result(
-        Point(
-            batch_size=batch,
-            sequence_length=prompt or None,
-            new_tokens=new or None,
-            axes={"depth": depth} if depth else {},
-        ),
-        samples=[block(0, (total_s * MS_PER_S,))] if total_s else [],
-        metrics={
-            "time_to_first_token_ms": first_s * MS_PER_S if first_s and prompt else None,
-            "time_per_output_token_ms": others_s * MS_PER_S * at_once / (batch * new) if others_s and new else None,
-            "prefill_tokens_per_sec": row.number("speed_pp", low=0) if prompt else None,
-            "decode_tokens_per_sec": row.number("speed_tg", low=0) if new else None,
-            "total_tokens_per_sec": row.number("speed", low=0),
-            "throughput_tokens_per_sec": batch * new / total_s if total_s and new else None,
-            "throughput_samples_per_sec": batch / total_s if total_s else None,
-        },
-        doubts=(ONE_CALL,),
-        missing={"latency_median_ms": TWO_CALLS} if is_sweep else {},
-        kept=row.rest(),
-    )
-    return setup, result
-
-
-def _has_table(text: str, columns: set[str]) -> bool:
-    """Whether a Markdown table with these columns begins in the text."""
-    lines = text.splitlines()
-    return any(_is_heading(lines, place, columns) for place in range(len(lines)))
-
-
-Rows = Iterator[tuple[int, dict[str, str]]]
-"""The number of each row's line, from 1, and its cells by heading."""
-
-
-def _tables(file: ForeignFile, lines: Sequence[str], columns: set[str]) -> Iterator[tuple[str, str, Rows]]:
-    """The tables with these columns, each read to its end across lines that were printed in between, which are left
-    out: what was printed since the rows of the one before, what was printed after its own, and its rows."""
-    starts = [place + 2 for place in range(len(lines)) if _is_heading(lines, place, columns)]
-    end = 0
-    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
-        last = next((at for at in range(start, following) if _is_heading(lines, at, set())), following)
-        names, above = _cells_of(lines[start - 2]), "\n".join(lines[end:start])
-        own = [number for number in range(start, last) if _row_of(lines[number], len(names))]
-        end = own[-1] + 1 if own else start
-
-        def rows(start: int = start, end: int = end, last: int = last, names: Sequence[str] = names) -> Rows:
-            for number in range(start, last):
-                line = lines[number].strip()
-                if not line or SEPARATOR.fullmatch(QUOTE.sub("", line)):
-                    continue
-                if cells := _row_of(line, len(names)):
-                    yield number + 1, dict(zip(names, cells, strict=True))
-                elif _cells_of(line) or number < end:
-                    file.leave_out(f"line {number + 1}", f"not a row of the table: {file.beginning(line)!r}")
-
-        yield above, "\n".join(lines[end:last]), rows()
-
-
-def _row_of(line: str, columns: int) -> list[str]:
-    """The cells of a row of a table with so many columns, also where a program printed something (dots, its progress)
-    before or after the row; empty for any other line."""
-    cells = _cells_of(line)
-    if len(cells) != columns and line.count("|") == columns + 1:
-        cells = [cell.strip() for cell in line.replace("**", "").split("|")[1:-1]]
-    return cells if len(cells) == columns else []
-
-
-def _cells_of(line: str) -> list[str]:
-    """The cells of a line of a Markdown table, without emphasis; empty for any other line."""
-    line = QUOTE.sub("", line).replace("**", "")
-    return [cell.strip() for cell in line.strip().strip("|").split("|")] if line.lstrip().startswith("|") else []
-
-
-def _is_heading(lines: Sequence[str], at: int, names: set[str]) -> bool:
-    """Whether a Markdown table with these columns, or one of any columns, begins at this line."""
-    cells, separator = _cells_of(lines[at]), QUOTE.sub("", lines[at + 1]) if at + 1 < len(lines) else ""
-    # A rule below a row makes it no heading.
-    is_other = len(_cells_of(separator)) == len(cells) > 0 and not any(map(SPEED.fullmatch, cells))
-    return names <= set(cells) and bool(SEPARATOR.fullmatch(separator)) and (is_other or bool(names))
-
-
-def _model_above(text: str) -> str | None:
-    """The model that the last command, log or heading in the text names: "" for a command with a variable or several
-    models, or after the command for another one; None without any."""
-    model, of_commands = None, set[str | None]()
-    for found in LOADED.finditer(text):
-        if (kind := found.lastgroup or "") in ("log", "command", "first"):
-            model = model_of_gguf(found[kind])
-        else:
-            model = found[kind]
-        if kind in ("command", "repo", "first"):
-            of_commands.add(model)
-            if len(of_commands) > 1 or OF_NONE.match(text, found.start(kind)):
-                model = ""
-    return model
-
-
-LLAMA_BENCH = Format(
+PLUGIN = Format(
     name="llama_bench",
     summary="llama.cpp's llama-bench: -o json, jsonl, csv, sql and md",
     definitions=DEFINITIONS,
     recognises=is_llama_bench,
     read=read_llama_bench,
 )
-BATCHED_BENCH = Format(
-    name="llama_batched_bench",
-    summary="llama.cpp's llama-batched-bench: its table (md, or a log with it) and --output-format jsonl; "
-    "ik_llama.cpp's llama-sweep-bench: its table and its JSON lines",
-    definitions=BATCHED_DEFINITIONS,
-    recognises=is_batched_bench,
-    read=read_batched_bench,
-)
-
-PLUGINS = (LLAMA_BENCH, BATCHED_BENCH)

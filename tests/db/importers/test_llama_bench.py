@@ -13,7 +13,8 @@ import pytest
 from db.analysis.selection import Selection
 from db.exporters.benchmark_formats import LlamaBenchExporter
 from db.exporters.support.exporting import ExportRequest
-from db.importers.llama_bench import BATCHED_BENCH, LLAMA_BENCH
+from db.importers.llama_batched_bench import PLUGIN as BATCHED_BENCH
+from db.importers.llama_bench import PLUGIN as LLAMA_BENCH
 from db.importers.support.files import read_file
 from db.warehouse import Warehouse
 from tests.helpers.left_out import left_out
