@@ -678,8 +678,8 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
         )
     if denied := DENIED.search(text):
         lacks, _, schema = denied[1].partition("for schema ")
-        right = f"CREATE ON SCHEMA {schema}" if schema else "it"
-        grant = f", or GRANT {right}" if lacks.startswith("permission denied") else ""
+        right = f"GRANT CREATE ON SCHEMA {schema}" if schema else "GRANT it"
+        grant = f", or {right}" if lacks.startswith("permission denied") else ""
         return UnwritableError(f"{path}: the server refuses: {denied[1]}: use a user or server that may{grant}")
     if any(sign in text for sign in TRANSIENT):
         message = STATEMENT.sub("Failed to execute a statement: ", parse_message(text).message)
