@@ -136,6 +136,10 @@ INVALIDATED = ("database has been invalidated", "Attempted to access index 0 wit
 """Signs of errors after which DuckDB accepts no statements: DuckLake raises them if its server disappears in a
 commit."""
 
+ARROW_ROWS = 10_000
+"""Rows of a batch of Arrow. DuckDB reserves as many in each column of each answer, by default a million: address space
+that the process keeps, until it can start no child."""
+
 T = TypeVar("T")
 
 

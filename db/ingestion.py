@@ -27,7 +27,7 @@ from benchmarking.core.run_file import ProfileFile, RunFile, large_samples, read
 from benchmarking.core.untrusted.redaction import readable, redacted
 from db import run_records
 from db.conflicts import conflicts, conflicts_text
-from db.connection import Connection, literal
+from db.connection import ARROW_ROWS, Connection, literal
 from db.rows import Row, arrow_table, run_rows
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _update_latest(connection: DuckDB, stored: Sequence[Mapping[str, Sequence[Ro
     """Update the rows of the runs' series in series_heads; `stored` are the rows of each run."""
     names = {"ids": sorted({row["series_id"] for rows in stored for row in rows["series"]})}
     condition = "FROM series_heads WHERE series_id IN (SELECT unnest($ids))"
-    known = connection.execute(f"SELECT * {condition}", names).to_arrow_table().to_pylist()
+    known = connection.execute(f"SELECT * {condition}", names).to_arrow_table(ARROW_ROWS).to_pylist()
     heads: dict[str, Row] = {row["series_id"]: row for row in known}
     for rows in stored:
         (run,), results = rows["benchmark_runs"], rows["benchmark_results"]
@@ -396,7 +396,7 @@ def replace_runs(
     result or, if none has it, about the first run of the same file."""
     runs = {"runs": list(run_ids)}
     notes = connection.execute(NOTES, runs).fetchall() if run_ids else []
-    alerts = connection.execute(NAMING_RESULTS, runs).to_arrow_table().to_pylist() if run_ids else []
+    alerts = connection.execute(NAMING_RESULTS, runs).to_arrow_table(ARROW_ROWS).to_pylist() if run_ids else []
     before = connection.execute(CONTENTS, runs).fetchall() if notes or alerts else []
     remove_runs(connection, run_ids)
     stored = ingest_files(connection, new, releases_samples=releases_samples)

@@ -23,6 +23,7 @@ from benchmarking.core.storage_paths import DATA_PATH, FILE_ENDING, LAKE, LakePl
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
 from db import ingestion, lake, migrate, run_records
 from db.connection import (
+    ARROW_ROWS,
     FILE_FORMAT,
     LOG_ENDINGS,
     MEMORY,
@@ -445,7 +446,8 @@ class Warehouse:
             answer = cursor.execute(sql, params) if params else cursor.sql(sql)
             columns = () if answer is None else answer.description
             json_columns = [place for place, (_, kind, *_) in enumerate(columns) if kind == "JSON"]
-            return Table(pa.table({}) if answer is None else answer.to_arrow_table(), self.path, json_columns)
+            table = pa.table({}) if answer is None else answer.to_arrow_table(ARROW_ROWS)
+            return Table(table, self.path, json_columns)
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDB]:

@@ -3,12 +3,15 @@
 import dataclasses
 import math
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import Point
 from db.warehouse import Warehouse
+from tests.helpers.paths import ROOT
 
 NOTHING = {"hardware_info": 0, "benchmark_runs": 0, "benchmark_results": 0, "raw_benchmark_data": 0, "series": 0}
 
@@ -210,3 +213,22 @@ def test_runs_stored_together_are_stored_as_one_after_the_other(make_run, empty_
             assert opened.ingest_all([*runs, runs[0]]) == 0
     assert found[0] == found[1]
     assert found[0][0] == 3
+
+
+WIDE_ANSWERS = """
+import resource, sys
+from db.warehouse import Warehouse
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+with Warehouse.open(sys.argv[1], read_only=True) as warehouse:
+    for _ in range(40):
+        assert warehouse.query("FROM all_results WHERE device = ?", ("cpu",)).dicts()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space")
+def test_answers_reserve_no_memory_for_rows_that_they_do_not_have(warehouse, make_run):
+    warehouse.ingest(make_run())
+    warehouse.close()
+    asked = [sys.executable, "-c", WIDE_ANSWERS, str(warehouse.path)]
+    ended = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
