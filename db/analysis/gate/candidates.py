@@ -136,13 +136,7 @@ class SegmentRun:
     @property
     def night(self) -> Night:
         """As the judge knows it."""
-        return Night(
-            session=self.session_id,
-            value=self.value,
-            time=self.started_at,
-            launches=self.launches,
-            calls=self.iterations,
-        )
+        return _night(self, self.value)
 
 
 UnstoredChanges = tuple[Collection[str], Mapping[str, float | None]]
@@ -218,18 +212,16 @@ class Candidate:
         """Its own value; None if it has none or an unfit one."""
         if self.status != "ok" or self.value is None or self.unfit is not None:
             return None
-        return Night(
-            session=self.session_id,
-            value=self.value,
-            time=self.started_at,
-            launches=self.launches,
-            calls=self.iterations,
-        )
+        return _night(self, self.value)
 
     @property
     def subject(self) -> str:
         """The series without the point: "bert-base-uncased, cuda:0, eager, float16"."""
         return ", ".join(filter(None, (self.model_id, self.device, self.runtime, self.precision, self.settings)))
+
+
+def _night(of: SegmentRun | Candidate, value: float) -> Night:
+    return Night(session=of.session_id, value=value, time=of.started_at, launches=of.launches, calls=of.iterations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
