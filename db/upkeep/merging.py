@@ -104,6 +104,7 @@ def merge(
     def attempt() -> Merged:
         # A replaced connection has nothing attached.
         with warehouse.attached(current, lock_timeout_s=lock_timeout_s) as name, warehouse.transaction() as connection:
+            connection.execute(TWINS.format(theirs=quoted(name)))
             mine, theirs = (stored_aliases(connection, of) for of in (str, table_names(name)))
             united, clashing = united_aliases(mine, theirs)
             aliases = {series: alias for series, alias in united.items() if mine.get(series) != alias}
@@ -245,6 +246,34 @@ WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
 """
 """A run is not new if its results or its run file belong to another run here, or without its machine and series."""
 
+TWINS = """
+CREATE OR REPLACE TEMP TABLE twins AS
+WITH pair AS (
+    SELECT mine.alert_id AS own, theirs.alert_id AS other
+    FROM alerts mine JOIN {theirs}.alerts theirs USING (series_id, metric)
+    WHERE own NOT IN (SELECT alert_id FROM {theirs}.alerts) AND other NOT IN (SELECT alert_id FROM alerts)
+        AND sign(mine.relative_change) IS NOT DISTINCT FROM sign(theirs.relative_change)
+        AND (
+            mine.change_point_id = theirs.change_point_id
+            OR (mine.parameters->>'$.last_good') = (theirs.parameters->>'$.last_good')
+            OR list_has_any(
+                TRY_CAST(mine.parameters->'$.results' AS VARCHAR[]),
+                TRY_CAST(theirs.parameters->'$.results' AS VARCHAR[])
+            )
+        )
+    QUALIFY row_number() OVER (PARTITION BY own ORDER BY other) = row_number() OVER (PARTITION BY other ORDER BY own)
+)
+SELECT min(own) AS own, other FROM pair GROUP BY other
+"""
+"""Pairs of alerts that each side has raised about one change, as when both check copies of the same runs: one alert,
+with the id that it has here. Where a side has several about one change, the first is that of the first, and so on."""
+UNDER_OWN_ID = {
+    "alerts": "coalesce((SELECT own FROM twins WHERE other = alert_id), alert_id) AS alert_id",
+    "annotations": """CASE WHEN target_kind = 'alert'
+        THEN coalesce((SELECT own FROM twins WHERE other = target_id), target_id) ELSE target_id END AS target_id""",
+}
+"""Table that names alerts -> the column of the other warehouse's rows with the ids of here."""
+
 BESIDE = """
 WITH added AS MATERIALIZED (
     SELECT run_id, origin_format, started_at, source_sha256 FROM {theirs}.benchmark_runs JOIN new_runs USING (run_id)
@@ -290,9 +319,9 @@ class MergeRule:
     """How two versions of a row, `mine` and `theirs`, become one. Each part is commutative and associative."""
 
     time: str
-    """The column that decides whose version is kept of all columns that are not named here."""
+    """SQL of what decides whose version is kept of all columns that are not named here, with `{side}`."""
     newer: bool
-    """Whether to keep the newer version, or the older one."""
+    """Whether to keep the version where that is greater, or the one where it is less."""
     ignored: tuple[str, ...] = ()
     """Columns computed from other tables."""
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -311,15 +340,17 @@ CASE WHEN mine.parameters = theirs.parameters THEN mine.parameters ELSE json_mer
 ) END
 """
 """The parameters of an alert, with the results that either version names."""
+TRIAGED = "({side}.updated_at > {side}.created_at, {side}.updated_at)"
+"""When somebody has triaged an alert: later than any that nobody has."""
 MERGE_RULES = {
     "hardware_info": MergeRule(
-        time="first_seen_at",
+        time="{side}.first_seen_at",
         newer=False,
         ignored=("peak_flops", "peak_copy_bytes_per_sec", "calibrated_at", "calibration_run_id"),
     ),
-    "series": MergeRule(time="first_seen_at", newer=False),
+    "series": MergeRule(time="{side}.first_seen_at", newer=False),
     "alerts": MergeRule(
-        time="updated_at",  # of the triage alone
+        time=TRIAGED,
         newer=True,
         columns={
             **{
@@ -335,9 +366,10 @@ MERGE_RULES = {
 either version knows. A change point stays as the last search here left it: history_scans describes that state, and the
 next search follows the runs of both."""
 
-TRIAGED_LATER = """
-FROM {theirs} theirs JOIN alerts mine USING (alert_id)
-WHERE theirs.updated_at > mine.updated_at AND alert_id NOT IN (SELECT unnest($left))
+TRIAGED_LATER = f"""
+FROM {{theirs}} theirs JOIN alerts mine USING (alert_id)
+WHERE theirs.updated_at > theirs.created_at AND {TRIAGED.format(side="theirs")} > {TRIAGED.format(side="mine")}
+    AND alert_id NOT IN (SELECT unnest($left))
 """
 FINER = """
 FROM {fine} fine JOIN {coarse} coarse USING (result_id, launch, phase, metric)
@@ -393,7 +425,8 @@ class OtherWarehouse:
             packed = {side: ", ".join(f"{name} := {side}.{name}" for name in names) for side in ("mine", "theirs")}
             # If times are equal the text decides, so that the order of merging makes no difference.
             mine, theirs = (
-                f"({side}.{rule.time}, to_json(struct_pack({fields}))::VARCHAR)" for side, fields in packed.items()
+                f"({rule.time.format(side=side)}, to_json(struct_pack({fields}))::VARCHAR)"
+                for side, fields in packed.items()
             )
             assigned, sign = ", ".join(f"{name} = theirs.{name}" for name in names), ">" if rule.newer else "<"
             updates = {assigned: f"{theirs} {sign} {mine}"}
@@ -420,7 +453,7 @@ class OtherWarehouse:
         return {"left": [conflict.subject for conflict in self.conflicts if conflict.table == table]}
 
     def _new(self, table: str) -> str:
-        return f"FROM {self.theirs(table)} WHERE {NEW[table].format(theirs=quoted(self.database))}"
+        return f"FROM {self.theirs(table)} {table} WHERE {NEW[table].format(theirs=quoted(self.database))}"
 
     def _finer(self, fine: str, coarse: str) -> int:
         """Results whose raw data are coarser in one of the tables."""
@@ -432,8 +465,13 @@ class OtherWarehouse:
 
 
 def table_names(name: str) -> Relation:
-    """A function: table -> its name in the attached database, in SQL."""
-    return lambda table: f"{quoted(name)}.{table}"
+    """A function: table -> its rows in the attached database, in SQL, with the ids of alerts of here (`TWINS`)."""
+
+    def rows(table: str) -> str:
+        of_table = f"{quoted(name)}.{table}"
+        return f"(SELECT * REPLACE ({UNDER_OWN_ID[table]}) FROM {of_table})" if table in UNDER_OWN_ID else of_table
+
+    return rows
 
 
 def stored_aliases(connection: Connection, relation: Relation) -> dict[str, Alias]:

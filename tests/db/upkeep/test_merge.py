@@ -270,6 +270,56 @@ def test_the_newer_triage_of_an_alert_is_kept(make, make_run, capsys):
         assert capsys.readouterr().out == f"{new} added {taken}; 1 run already stored\n"
 
 
+@pytest.mark.parametrize("about", ["results", "last_good", "change_point_id"])
+def test_one_change_that_both_raised_is_one_alert_with_the_triage_of_either(make, make_run, about):
+    run = make_run(**ONE)
+    result_id = run.results[0].result_id
+
+    def raised(alert_id, metric="latency_median_ms", *, triage="new", days=(1, 1)):
+        def change(warehouse):
+            warehouse.query(ALERT, [triage, f"2026-03-0{days[1]}"])
+            warehouse.query(
+                "INSERT INTO change_points (change_point_id, series_id, metric, state, result_id, detector, "
+                "detector_version, parameters, detected_at) SELECT 'c' || $metric, series_id, $metric, 'suspected', "
+                "$result, 'd', '1', '{}', '2026-03-01' FROM alerts",
+                {"metric": metric, "result": result_id},
+            )
+            evidence = {
+                "results": [result_id] if about == "results" else [],
+                "last_good": result_id if about == "last_good" else None,
+            }
+            warehouse.query(
+                "UPDATE alerts SET alert_id = ?, metric = ?, created_at = ?, relative_change = 0.5, parameters = ?, "
+                "change_point_id = ?",
+                [
+                    *(alert_id, metric, f"2026-03-0{days[0]}", json.dumps(evidence)),
+                    f"c{metric}" if about == "change_point_id" else None,
+                ],
+            )
+            warehouse.query(
+                "INSERT INTO annotations (annotation_id, target_kind, target_id, note, author, created_at) "
+                "VALUES (?, 'alert', ?, 'seen', 'me', '2026-03-01')",
+                [f"note of {alert_id}", alert_id],
+            )
+
+        return change
+
+    noise, late = raised("b", triage="noise", days=(1, 2)), raised("a", days=(3, 3))
+    for first, second, kept in ((noise, late, "b"), (late, noise, "a")):
+        target = make(f"target_{kept}", run, change=first)
+        for _ in range(2):
+            into(target, make(f"other_{kept}", run, change=second))
+            with Warehouse.open(target) as warehouse:
+                alerts = warehouse.query("SELECT alert_id, triage FROM alerts").dicts()
+                notes = warehouse.query("SELECT target_id FROM annotations").dicts()
+            assert alerts == [{"alert_id": kept, "triage": "noise"}]
+            assert notes == [{"target_id": kept}] * 2
+            assert verified(target) == []
+        into(target, make(f"third_{kept}", run, change=raised("c", "throughput_samples_per_sec")))
+        with Warehouse.open(target) as warehouse:
+            assert len(warehouse.query("SELECT alert_id FROM alerts").dicts()) == 2
+
+
 def test_an_alert_keeps_what_either_version_knows_and_a_change_point_its_last_search(make, make_run):
     first, second = make_run(**ONE, started_at="2026-01-01T00:00:00Z"), make_run(**ONE)
     ids = [run.results[0].result_id for run in (first, second)]
