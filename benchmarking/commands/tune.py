@@ -13,7 +13,6 @@ import shlex
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core import plugins
@@ -57,39 +56,27 @@ if TYPE_CHECKING:
 OBJECTIVES = ("throughput", "latency", "energy", "cost")
 DEFAULT_BUDGET_S = 600.0
 
-TUNING: Mapping[str, Setting] = MappingProxyType(
-    {**MEASURING}
-    | table(
-        replace(
-            COMMON["limit"],
-            metavar="LIMIT",
-            default=(),
-            help="such as latency_p95:50ms; repeatable: the most latency (median), latency_p90, latency_p95, "
-            "latency_p99, ttft, memory, energy (per item), kl, perplexity_increase; the least throughput, agreement",
-        ),
-        Setting(
-            name="objective",
-            kind=one_of(OBJECTIVES, "objective"),
-            help="what to optimize within the limits",
-            default="throughput",
-        ),
-        Setting(
-            name="budget",
-            kind=SECONDS,
-            metavar="TIME",
-            help="time for the whole search, builds included",
-            default=DEFAULT_BUDGET_S,
-            default_words="10m",
-        ),
-        Setting(
-            name="space",
-            kind=PATH,
-            help="YAML file that restricts or extends it (see --help-all)",
-            default_words="none",
-        ),
-        replace(COMMON["price"], is_rare=True),
-        replace(COMMON["resume"], help="go on with the interrupted search in --output-dir"),
-    )
+TUNING = table(
+    replace(
+        COMMON["limit"],
+        metavar="LIMIT",
+        default=(),
+        help="such as latency_p95:50ms; repeatable: the most latency (median), latency_p90, latency_p95, "
+        "latency_p99, ttft, memory, energy (per item), kl, perplexity_increase; the least throughput, agreement",
+    ),
+    Setting("objective", one_of(OBJECTIVES, "objective"), "what to optimize within the limits", default="throughput"),
+    Setting(
+        "budget",
+        SECONDS,
+        "time for the whole search, builds included",
+        metavar="TIME",
+        default=DEFAULT_BUDGET_S,
+        default_words="10m",
+    ),
+    Setting("space", PATH, "YAML file that restricts or extends it (see --help-all)", default_words="none"),
+    replace(COMMON["price"], is_rare=True),
+    replace(COMMON["resume"], help="go on with the interrupted search in --output-dir"),
+    base=MEASURING,
 )
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import KW_ONLY, field
 from itertools import pairwise
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -63,24 +63,25 @@ class QualitySettings:
     """Path of a file of prompts with expected answers, which is scored too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class QualityMetric:
-    """A measure of quality."""
+    """A measure of quality: a row of a table, whose first columns have no names there."""
 
     name: str
     """The metric in quality_results, and a column of the views."""
+    better: Literal["lower", "higher"]
+    heading: str
+    title: str
+    """Title of a chart's axis."""
+    _: KW_ONLY
     unit: str = ""
     """Empty for shares, cosines and ratios."""
-    better: Literal["lower", "higher"]
     margin: float = 0.01
     """Difference, in the metric's unit, below which two values are the same for use; relative if `is_relative`."""
     is_relative: bool = False
     """Whether differences are relative to the value before."""
     is_difference: bool = False
     """Whether it is a difference from the reference, shown with a sign."""
-    heading: str
-    title: str
-    """Title of a chart's axis."""
     counts: Literal["tokens", "inputs"] | None = None
     """What it counts, so that different outputs may have the same value; of inputs, of which one error may spoil the
     rest, as a whole. None for a measure of the outputs' numbers."""
@@ -106,109 +107,79 @@ class QualityMetric:
 
 
 _METRICS = (
+    QualityMetric("perplexity", "lower", "perplexity", "Perplexity", is_relative=True, needs_reference=False),
     QualityMetric(
-        name="perplexity",
-        better="lower",
-        is_relative=True,
-        heading="perplexity",
-        title="Perplexity",
-        needs_reference=False,
-    ),
-    QualityMetric(
-        name="perplexity_increase",
+        "perplexity_increase",
+        "lower",
+        "perplexity change",
+        "Increase of the perplexity over eager float32 (%)",
         unit="%",
-        better="lower",
         margin=1.0,
         is_difference=True,
-        heading="perplexity change",
-        title="Increase of the perplexity over eager float32 (%)",
     ),
+    QualityMetric("kl_divergence", "lower", "KL", "Mean KL divergence from eager float32 (nats)", unit="nats"),
     QualityMetric(
-        name="kl_divergence",
+        "kl_divergence_p99",
+        "lower",
+        "KL p99",
+        "99th percentile of the KL divergence from eager float32 (nats)",
         unit="nats",
-        better="lower",
-        heading="KL",
-        title="Mean KL divergence from eager float32 (nats)",
-    ),
-    QualityMetric(
-        name="kl_divergence_p99",
-        unit="nats",
-        better="lower",
         margin=0.1,
-        heading="KL p99",
-        title="99th percentile of the KL divergence from eager float32 (nats)",
     ),
     QualityMetric(
-        name="top1_agreement",
-        better="higher",
-        counts="tokens",
-        heading="top-1",
-        title="Share of equal first choices with eager float32",
+        "top1_agreement", "higher", "top-1", "Share of equal first choices with eager float32", counts="tokens"
     ),
     QualityMetric(
-        name="embedding_cosine",
-        better="higher",
-        margin=0.001,
-        heading="cosine",
-        title="Mean cosine similarity of embeddings with eager float32",
+        "embedding_cosine", "higher", "cosine", "Mean cosine similarity of embeddings with eager float32", margin=0.001
     ),
     QualityMetric(
-        name="embedding_rank_correlation",
-        better="higher",
-        heading="rank corr",
-        title="Rank correlation of the similarities of pairs with eager float32",
+        "embedding_rank_correlation",
+        "higher",
+        "rank corr",
+        "Rank correlation of the similarities of pairs with eager float32",
     ),
     QualityMetric(
-        name="confidence_error",
-        better="lower",
-        heading="confidence",
-        title="Mean difference of the first choice's probability from eager float32",
+        "confidence_error",
+        "lower",
+        "confidence",
+        "Mean difference of the first choice's probability from eager float32",
     ),
     QualityMetric(
-        name="token_error_rate",
-        better="lower",
+        "token_error_rate", "lower", "TER", "Token error rate against the output of eager float32", counts="inputs"
+    ),
+    QualityMetric(
+        "exact_match",
+        "higher",
+        "exact match",
+        "Share of prompts with the expected answer",
         counts="inputs",
-        heading="TER",
-        title="Token error rate against the output of eager float32",
-    ),
-    QualityMetric(
-        name="exact_match",
-        better="higher",
-        counts="inputs",
-        heading="exact match",
-        title="Share of prompts with the expected answer",
         needs_reference=False,
         source="questions",
         other_inputs="measured on other prompts or answers",
         no_interval=f"fewer than {MIN_WINDOWS} prompts",
     ),
     QualityMetric(
-        name="choice_accuracy",
-        better="higher",
+        "choice_accuracy",
+        "higher",
+        "right choices",
+        "Share of prompts whose right choice is the likeliest",
         counts="inputs",
-        heading="right choices",
-        title="Share of prompts whose right choice is the likeliest",
         needs_reference=False,
         source="questions",
         other_inputs="measured on other prompts or choices",
         no_interval=f"fewer than {MIN_WINDOWS} prompts",
     ),
     QualityMetric(
-        name="task_accuracy",
-        better="higher",
-        heading="task score",
-        title="Mean score of the tasks of an evaluation",
+        "task_accuracy",
+        "higher",
+        "task score",
+        "Mean score of the tasks of an evaluation",
         needs_reference=False,
         source="evaluation",
         other_inputs="the evaluations differ in their tasks, prompts or samples",
         no_interval="an evaluation states no standard errors",
     ),
-    QualityMetric(
-        name="latent_error",
-        better="lower",
-        heading="latents",
-        title="Relative error of the latents against eager float32",
-    ),
+    QualityMetric("latent_error", "lower", "latents", "Relative error of the latents against eager float32"),
 )
 QUALITY_METRICS: Mapping[str, QualityMetric] = {metric.name: metric for metric in _METRICS}
 """By name. The order is that of tables."""

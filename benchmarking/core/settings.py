@@ -14,8 +14,9 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarking.core.argument_types import (
@@ -248,15 +249,16 @@ def one_of(values: Iterable[str], what: str, *, read: Callable[[str], str] = str
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Setting:
-    """Something that a user can choose."""
+    """Something that a user can choose: a row of a table, whose first columns have no names there."""
 
     name: str
     """The attribute of parsed arguments, the key in YAML files, the Python parameter; the flag with `-` for `_`."""
     kind: Kind
     help: str
     """What it is, with its unit; the default is added."""
+    _: KW_ONLY
     default: Any = None
     """Its value without the flag, or a function that finds it when the flag is declared."""
     default_words: str | None = None
@@ -474,9 +476,10 @@ def _python_value(key: str, setting: Setting, value: Any) -> Any:
     return tuple(values) if setting.takes_list else values[0]
 
 
-def table(*entries: Setting) -> dict[str, Setting]:
-    """The entries by name. Raises ValueError for a name that is declared twice."""
+def table(*entries: Setting, base: Mapping[str, Setting] = MappingProxyType({})) -> Mapping[str, Setting]:
+    """The settings of `base`, and the entries, which replace theirs, by name. Raises ValueError for a name that is
+    declared twice."""
     found = {entry.name: entry for entry in entries}
     if len(found) != len(entries):
         raise ValueError("a setting is declared twice")
-    return found
+    return MappingProxyType({**base, **found})

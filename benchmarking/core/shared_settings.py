@@ -37,45 +37,37 @@ DATABASE_WAIT_S = 600.0
 DEVICE_WAIT_S = 3600.0
 """How long they wait for a device: a launch of another command may load and measure a large model."""
 
-SHARED: Mapping[str, Setting] = MappingProxyType(
-    table(
-        Setting(
-            name="db_path",
-            kind=DATABASE,
-            help="warehouse: DuckDB file or ducklake:...",
-            default=default_database,
-            default_words=f"$BENCHMARK_DB_PATH, else {DEFAULT_DATABASE}",
-        ),
-        Setting(
-            name="lock_timeout",
-            is_rare=True,
-            kind=SECONDS_FROM_0,
-            help="seconds to wait for a database that another process uses",
-            default=DATABASE_WAIT_S,
-        ),
-        Setting(name="output_dir", kind=FOLDER, help="folder of run files", default=DEFAULT_OUTPUT_DIR),
-        Setting(name="tag", plural="tags", kind=TAGS, help="label of the run; repeatable", default={}, is_key=True),
-        Setting(name="description", is_rare=True, kind=TEXT, help="description of the run", is_key=True),
-        Setting(
-            name="anonymous",
-            is_rare=True,
-            kind=SWITCH,
-            default=False,
-            help="omit host and user names from everything saved",
-        ),
-        Setting(name="save", kind=SWITCH, default=False, help="write run files and store them (default: print only)"),
-        Setting(name="no_save", kind=SWITCH, default=False, help="no run files, nothing stored (default: save both)"),
-        Setting(name="json", kind=SWITCH, default=False, help="results on stdout as JSON (default: tables)"),
-        Setting(name="quiet", kind=SWITCH, default=False, help="no progress on stderr"),
-        Setting(
-            name="log_level",
-            is_rare=True,
-            kind=one_of(LOG_LEVELS, "log level", read=str.lower),
-            help="minimum severity of log messages on stderr; debug includes the output of the measuring processes",
-            default_words="no log",
-        ),
-        Setting(name="dry_run", kind=SWITCH, default=False, help="print the plan and measure nothing"),
-    )
+SHARED = table(
+    Setting(
+        "db_path",
+        DATABASE,
+        "warehouse: DuckDB file or ducklake:...",
+        default=default_database,
+        default_words=f"$BENCHMARK_DB_PATH, else {DEFAULT_DATABASE}",
+    ),
+    Setting(
+        "lock_timeout",
+        SECONDS_FROM_0,
+        "seconds to wait for a database that another process uses",
+        is_rare=True,
+        default=DATABASE_WAIT_S,
+    ),
+    Setting("output_dir", FOLDER, "folder of run files", default=DEFAULT_OUTPUT_DIR),
+    Setting("tag", TAGS, "label of the run; repeatable", plural="tags", default={}, is_key=True),
+    Setting("description", TEXT, "description of the run", is_rare=True, is_key=True),
+    Setting("anonymous", SWITCH, "omit host and user names from everything saved", is_rare=True, default=False),
+    Setting("save", SWITCH, "write run files and store them (default: print only)", default=False),
+    Setting("no_save", SWITCH, "no run files, nothing stored (default: save both)", default=False),
+    Setting("json", SWITCH, "results on stdout as JSON (default: tables)", default=False),
+    Setting("quiet", SWITCH, "no progress on stderr", default=False),
+    Setting(
+        "log_level",
+        one_of(LOG_LEVELS, "log level", read=str.lower),
+        "minimum severity of log messages on stderr; debug includes the output of the measuring processes",
+        is_rare=True,
+        default_words="no log",
+    ),
+    Setting("dry_run", SWITCH, "print the plan and measure nothing", default=False),
 )
 
 
@@ -85,46 +77,34 @@ def _default_metric() -> str:
     return DEFAULT_METRIC
 
 
-COMMON: Mapping[str, Setting] = MappingProxyType(
-    {**SHARED}
-    | table(
-        Setting(
-            name="metric",
-            kind=WORD,
-            metavar="COLUMN",
-            takes_list=True,
-            help="metric",
-            default=_default_metric,
-            other_flags=("--metrics",),
-        ),
-        Setting(
-            name="across",
-            kind=WORD,
-            metavar="FIELD",
-            takes_list=True,
-            default=(),
-            help="fields that may differ between the sides: hardware, runtime, precision, threads, ...; all for every "
-            "field but the point",
-        ),
-        Setting(
-            name="since", kind=WORD, metavar="DATE", help="earliest date of the change, YYYY-MM-DD", default_words="any"
-        ),
-        Setting(
-            name="until", kind=WORD, metavar="DATE", help="latest date of the change, YYYY-MM-DD", default_words="any"
-        ),
-        Setting(name="timeout", kind=SECONDS, metavar="SECONDS", help="time limit in seconds"),
-        Setting(name="limit", plural="limits", kind=LIMITS, help="limits", other_flags=("--slo",)),
-        Setting(name="rows", kind=WHOLE, help="maximum number of rows", other_flags=("--limit",)),
-        Setting(name="only_changes", kind=SWITCH, default=False, help="hide rows without a change"),
-        Setting(name="markdown", kind=SWITCH, default=False, help="results as Markdown"),
-        Setting(name="junit", kind=NEW_FILE, help="JUnit XML, one test case per point", default_words="none"),
-        Setting(name="format", kind=WORD, help="format of the answer"),
-        Setting(name="output", kind=TEXT, metavar="FILE", help="file of the results", default_words="none"),
-        Setting(name="report", kind=TEXT, metavar="FILE", help="report to write: FILE.html or FILE.md"),
-        Setting(name="price", kind=PATH, help="YAML file of prices per hour of devices"),
-        Setting(name="yes", kind=SWITCH, default=False, help="skip the confirmation"),
-        Setting(name="resume", kind=SWITCH, default=False, help="finish and store what is unfinished in --output-dir"),
-    )
+COMMON = table(
+    Setting(
+        "metric", WORD, "metric", metavar="COLUMN", takes_list=True, default=_default_metric, other_flags=("--metrics",)
+    ),
+    Setting(
+        "across",
+        WORD,
+        "fields that may differ between the sides: hardware, runtime, precision, threads, ...; all for every "
+        "field but the point",
+        metavar="FIELD",
+        takes_list=True,
+        default=(),
+    ),
+    Setting("since", WORD, "earliest date of the change, YYYY-MM-DD", metavar="DATE", default_words="any"),
+    Setting("until", WORD, "latest date of the change, YYYY-MM-DD", metavar="DATE", default_words="any"),
+    Setting("timeout", SECONDS, "time limit in seconds", metavar="SECONDS"),
+    Setting("limit", LIMITS, "limits", plural="limits", other_flags=("--slo",)),
+    Setting("rows", WHOLE, "maximum number of rows", other_flags=("--limit",)),
+    Setting("only_changes", SWITCH, "hide rows without a change", default=False),
+    Setting("markdown", SWITCH, "results as Markdown", default=False),
+    Setting("junit", NEW_FILE, "JUnit XML, one test case per point", default_words="none"),
+    Setting("format", WORD, "format of the answer"),
+    Setting("output", TEXT, "file of the results", metavar="FILE", default_words="none"),
+    Setting("report", TEXT, "report to write: FILE.html or FILE.md", metavar="FILE"),
+    Setting("price", PATH, "YAML file of prices per hour of devices"),
+    Setting("yes", SWITCH, "skip the confirmation", default=False),
+    Setting("resume", SWITCH, "finish and store what is unfinished in --output-dir", default=False),
+    base=SHARED,
 )
 """The settings of commands that look, judge and exchange, some of which a few measuring commands have too."""
 

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.command_line import (
@@ -58,26 +57,18 @@ def add_shared(parser: argparse._ActionsContainer, **helps: str) -> None:
     add_settings(parser, COMMON, *helps, helps=helps)
 
 
-LABELS: Mapping[str, Setting] = MappingProxyType(
-    table(
-        Setting(name="model_id", kind=TEXT, metavar="ID", help="model", other_flags=("--model",)),
-        Setting(
-            name="device", kind=TEXT, metavar="DEVICE", help="device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ..."
-        ),
-        Setting(
-            name="hardware",
-            kind=TEXT,
-            metavar="NAME",
-            help='device name as the vendor gives it, such as "NVIDIA H100 80GB HBM3"',
-            other_flags=("--device-name",),
-        ),
-        Setting(name="runtime", kind=TEXT, metavar="NAME", help="engine or runtime: vllm, sglang, llama.cpp, ..."),
-        Setting(
-            name="precision",
-            kind=replace(one_of(PRECISIONS, "precision"), metavar="P"),
-            help="precision of the computation",
-        ),
-    )
+LABELS = table(
+    Setting("model_id", TEXT, "model", metavar="ID", other_flags=("--model",)),
+    Setting("device", TEXT, "device: cpu, cuda, cuda:1, rocm, mps, openvino:GPU, ...", metavar="DEVICE"),
+    Setting(
+        "hardware",
+        TEXT,
+        'device name as the vendor gives it, such as "NVIDIA H100 80GB HBM3"',
+        metavar="NAME",
+        other_flags=("--device-name",),
+    ),
+    Setting("runtime", TEXT, "engine or runtime: vllm, sglang, llama.cpp, ...", metavar="NAME"),
+    Setting("precision", replace(one_of(PRECISIONS, "precision"), metavar="P"), "precision of the computation"),
 )
 """What imported runs can be labelled with, in place of what their file says or lacks."""
 

@@ -9,7 +9,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 from benchmarking.builds.store import CACHE_VARIABLE
@@ -59,12 +58,12 @@ GRAPH_INPUTS = ("dim", "input", "inputs")
 def of_axis(axis: Axis) -> Setting:
     """The setting of an axis of the grid, whose facts are in `benchmarking.core.axes`."""
     return Setting(
-        name=axis.name,
+        axis.name,
+        NUMBER if axis.kind is float else WHOLE,
+        axis.help,
         takes_list=True,
         plural=None if axis.key == axis.name else axis.key,
-        kind=NUMBER if axis.kind is float else WHOLE,
         metavar="S" if axis.kind is float else None,
-        help=axis.help,
         default=axis.default,
         default_words=axis.default_words,
         other_flags=axis.other_flags,
@@ -79,190 +78,151 @@ _key = partial(Setting, is_key=True)
 _of_models = partial(_key, is_rare=True, applies=MODELS)
 _graph_input = partial(Setting, in_series=True, is_rare=True, applies=MODELS)
 
-MEASURING: Mapping[str, Setting] = MappingProxyType(
-    {**SHARED}
-    | table(
-        _of_models(
-            name="task",
-            in_series=True,
-            kind=WORD,
-            metavar="TASK",
-            help="Hugging Face task name",
-            default_words="the model's own",
+MEASURING = table(
+    _of_models("task", WORD, "Hugging Face task name", in_series=True, metavar="TASK", default_words="the model's own"),
+    _of_models(
+        "weights",
+        one_of(WEIGHTS_CHOICES, "kind of weights", python="WeightsChoice"),
+        "weights; auto means pretrained if available, else seeded random ones",
+        in_series=True,
+        default="auto",
+    ),
+    _key(
+        "device",
+        replace(WORD, words=(AUTO, *plugins.names(plugins.DEVICES))),
+        f"{', '.join(plugins.names(plugins.DEVICES))} or auto; D:N for number N",
+        in_series=True,
+        takes_list=True,
+        plural="devices",
+        metavar="D",
+        default=AUTO,
+    ),
+    _key(
+        "runtime",
+        replace(WORD, words=plugins.names(plugins.RUNTIMES)),
+        "eager, compiled, onnxruntime, openvino, ... (see run --list-runtimes)",
+        in_series=True,
+        takes_list=True,
+        plural="runtimes",
+        metavar="R",
+        applies=frozenset({"model", "script"}),
+    ),
+    _key(
+        "precision",
+        one_of(PRECISIONS, "precision", read=available, python="Precision"),
+        "precision",
+        in_series=True,
+        takes_list=True,
+        plural="precisions",
+        metavar="P",
+        default="float32",
+    ),
+    _of_models(
+        "num_threads", WHOLE, "intra-op threads", in_series=True, takes_list=True, default_words="the runtime's"
+    ),
+    _of_models(
+        "cpu_list", TEXT, "logical CPUs to run on, such as 0-3,8", in_series=True, metavar="LIST", default_words="all"
+    ),
+    _graph_input(
+        "dim",
+        DIMENSIONS,
+        "size of a free dimension of an ONNX or OpenVINO file, or batch; repeatable",
+        default={},
+        default_words="guessed, printed",
+        field="dims",
+    ),
+    _graph_input(
+        "input",
+        INPUT_VALUES,
+        "value of an input of such a file, as in sr=16000; repeatable",
+        default={},
+        default_words="random",
+        field="input_values",
+    ),
+    _graph_input(
+        "inputs", TEXT, ".npz file with whole inputs by name", metavar="FILE", default_words="none", field="inputs_file"
+    ),
+    *map(of_axis, AXES.values()),
+    _key(
+        "profile",
+        one_of(PROFILES, "profile", python="ProfileName"),
+        "measurement profile, from fastest to most precise",
+        default=DEFAULT_PROFILE,
+    ),
+    Setting("iterations", WHOLE, "timed calls per launch", default_words="until precise", is_key=True),
+    Setting("warmup_iterations", COUNT, "untimed calls before", default_words="until steady", is_key=True),
+    _key(
+        "launches",
+        WHOLE,
+        "fresh processes per point",
+        default_words=", ".join(
+            (*(f"{one.launches} {name}" for name, one in PROFILES.items()), f"{ROUNDS_TO_PROVE} to compare")
         ),
-        _of_models(
-            name="weights",
-            in_series=True,
-            kind=one_of(WEIGHTS_CHOICES, "kind of weights", python="WeightsChoice"),
-            help="weights; auto means pretrained if available, else seeded random ones",
-            default="auto",
-        ),
-        _key(
-            name="device",
-            in_series=True,
-            takes_list=True,
-            plural="devices",
-            kind=replace(WORD, words=(AUTO, *plugins.names(plugins.DEVICES))),
-            metavar="D",
-            help=f"{', '.join(plugins.names(plugins.DEVICES))} or auto; D:N for number N",
-            default=AUTO,
-        ),
-        _key(
-            name="runtime",
-            in_series=True,
-            takes_list=True,
-            plural="runtimes",
-            kind=replace(WORD, words=plugins.names(plugins.RUNTIMES)),
-            metavar="R",
-            help="eager, compiled, onnxruntime, openvino, ... (see run --list-runtimes)",
-            applies=frozenset({"model", "script"}),
-        ),
-        _key(
-            name="precision",
-            in_series=True,
-            takes_list=True,
-            plural="precisions",
-            metavar="P",
-            kind=one_of(PRECISIONS, "precision", read=available, python="Precision"),
-            help="precision",
-            default="float32",
-        ),
-        _of_models(
-            name="num_threads",
-            in_series=True,
-            takes_list=True,
-            kind=WHOLE,
-            help="intra-op threads",
-            default_words="the runtime's",
-        ),
-        _of_models(
-            name="cpu_list",
-            in_series=True,
-            kind=TEXT,
-            metavar="LIST",
-            help="logical CPUs to run on, such as 0-3,8",
-            default_words="all",
-        ),
-        _graph_input(
-            name="dim",
-            kind=DIMENSIONS,
-            help="size of a free dimension of an ONNX or OpenVINO file, or batch; repeatable",
-            default={},
-            default_words="guessed, printed",
-            field="dims",
-        ),
-        _graph_input(
-            name="input",
-            kind=INPUT_VALUES,
-            help="value of an input of such a file, as in sr=16000; repeatable",
-            default={},
-            default_words="random",
-            field="input_values",
-        ),
-        _graph_input(
-            name="inputs",
-            kind=TEXT,
-            metavar="FILE",
-            help=".npz file with whole inputs by name",
-            default_words="none",
-            field="inputs_file",
-        ),
-        *map(of_axis, AXES.values()),
-        _key(
-            name="profile",
-            kind=one_of(PROFILES, "profile", python="ProfileName"),
-            help="measurement profile, from fastest to most precise",
-            default=DEFAULT_PROFILE,
-        ),
-        Setting(
-            name="iterations", kind=WHOLE, help="timed calls per launch", default_words="until precise", is_key=True
-        ),
-        Setting(
-            name="warmup_iterations", kind=COUNT, help="untimed calls before", default_words="until steady", is_key=True
-        ),
-        _key(
-            name="launches",
-            kind=WHOLE,
-            help="fresh processes per point",
-            default_words=", ".join(
-                (*(f"{one.launches} {name}" for name, one in PROFILES.items()), f"{ROUNDS_TO_PROVE} to compare")
-            ),
-        ),
-        _key(
-            name="cold_cache",
-            in_series=True,
-            is_rare=True,
-            kind=SWITCH,
-            default=False,
-            help="flush the device's last-level cache before each timed call",
-        ),
-        _key(
-            name="quality",
-            kind=SWITCH,
-            default=False,
-            help="also measure quality against eager float32",
-            applies=MODELS,
-        ),
-        _of_models(
-            name="quality_text",
-            kind=TEXT,
-            metavar="FILE",
-            help="text file by which to measure the quality of text generation; implies --quality",
-            default_words="public-domain prose in the package",
-        ),
-        _of_models(
-            name="quality_windows",
-            kind=WHOLE,
-            help="windows of that text, each of 64 tokens with a context of 64, or inputs of other tasks; implies "
-            "--quality",
-            default_words=str(TEXT_WINDOWS),
-        ),
-        _of_models(
-            name="quality_file",
-            kind=TEXT,
-            metavar="FILE",
-            help="JSON Lines of prompts with an answer, and choices if any, to score too; implies --quality",
-            default_words="none",
-        ),
-        _key(
-            name="timeout",
-            is_rare=True,
-            kind=SECONDS,
-            help="time limit in seconds for loading, and for each point of a launch",
-            default=DEFAULT_TIMEOUT_S,
-            field="timeout_s",
-        ),
-        _key(
-            name="skip_unsupported",
-            is_rare=True,
-            kind=SWITCH,
-            default=False,
-            help="record unsupported points as skipped, with the reason (default: refuse the run)",
-        ),
-        Setting(
-            name="cache_dir",
-            is_rare=True,
-            short_flag="-d",
-            kind=FOLDER,
-            help="folder of cached artifacts",
-            default_words=f"${CACHE_VARIABLE}, else the user's cache folder",
-        ),
-        _key(
-            name="rebuild",
-            is_rare=True,
-            kind=one_of(REBUILDS, "rebuild", python="Rebuild"),
-            help="when to rebuild cached artifacts: exports, engines and reference outputs",
-            default="if_needed",
-            applies=frozenset({"model", "script"}),
-        ),
-        Setting(
-            name="lean_cache",
-            is_rare=True,
-            kind=SWITCH,
-            default=False,
-            help="delete the artifacts built by this command when it ends",
-        ),
-    )
+    ),
+    _key(
+        "cold_cache",
+        SWITCH,
+        "flush the device's last-level cache before each timed call",
+        in_series=True,
+        is_rare=True,
+        default=False,
+    ),
+    _key("quality", SWITCH, "also measure quality against eager float32", default=False, applies=MODELS),
+    _of_models(
+        "quality_text",
+        TEXT,
+        "text file by which to measure the quality of text generation; implies --quality",
+        metavar="FILE",
+        default_words="public-domain prose in the package",
+    ),
+    _of_models(
+        "quality_windows",
+        WHOLE,
+        "windows of that text, each of 64 tokens with a context of 64, or inputs of other tasks; implies --quality",
+        default_words=str(TEXT_WINDOWS),
+    ),
+    _of_models(
+        "quality_file",
+        TEXT,
+        "JSON Lines of prompts with an answer, and choices if any, to score too; implies --quality",
+        metavar="FILE",
+        default_words="none",
+    ),
+    _key(
+        "timeout",
+        SECONDS,
+        "time limit in seconds for loading, and for each point of a launch",
+        is_rare=True,
+        default=DEFAULT_TIMEOUT_S,
+        field="timeout_s",
+    ),
+    _key(
+        "skip_unsupported",
+        SWITCH,
+        "record unsupported points as skipped, with the reason (default: refuse the run)",
+        is_rare=True,
+        default=False,
+    ),
+    Setting(
+        "cache_dir",
+        FOLDER,
+        "folder of cached artifacts",
+        is_rare=True,
+        short_flag="-d",
+        default_words=f"${CACHE_VARIABLE}, else the user's cache folder",
+    ),
+    _key(
+        "rebuild",
+        one_of(REBUILDS, "rebuild", python="Rebuild"),
+        "when to rebuild cached artifacts: exports, engines and reference outputs",
+        is_rare=True,
+        default="if_needed",
+        applies=frozenset({"model", "script"}),
+    ),
+    Setting(
+        "lean_cache", SWITCH, "delete the artifacts built by this command when it ends", is_rare=True, default=False
+    ),
+    base=SHARED,
 )
 """The settings of measuring commands, with those of all parts."""
 
