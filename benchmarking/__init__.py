@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from benchmarking.benches import BenchmarkConfig, CustomMetric, ModelBenchmark, create_config_variants
     from benchmarking.benches.model_benchmark import TimingResult
     from benchmarking.benches.runner import BenchmarkRunner
-    from benchmarking.commands.ml_runtime_profiler import MLRuntimeProfiler
+    from benchmarking.commands.profile import MLRuntimeProfiler
     from benchmarking.measure.memory import flush_memory
     from benchmarking.measure.monitor import CPUMonitor, DeviceMonitor, GPUMonitor
 
@@ -39,7 +39,7 @@ HOMES = {
         "benchmarking.benches": "BenchmarkConfig CustomMetric ModelBenchmark create_config_variants",
         "benchmarking.benches.runner": "BenchmarkRunner",
         "benchmarking.measure.monitor": "CPUMonitor DeviceMonitor GPUMonitor",
-        "benchmarking.commands.ml_runtime_profiler": "MLRuntimeProfiler",
+        "benchmarking.commands.profile": "MLRuntimeProfiler",
         "benchmarking.benches.model_benchmark": "TimingResult",
         "benchmarking.api": "benchmark_model benchmark_script measure_file",
         "benchmarking.measure.memory": "flush_memory",

@@ -8,42 +8,57 @@ profiler's overhead. Profiles have their own files and tables and never mix with
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
+from typing import Any
 
-from benchmarking.commands.ml_runtime_profiler import (
-    DEFAULT_RUNS,
-    Profiled,
-    comparison_text,
-    on_exported,
-    plan_profile,
-    profiled,
-    save,
-    save_comparison,
-)
 from benchmarking.core import plugins
 from benchmarking.core.argument_types import folder_to_write, positive_int
-from benchmarking.core.command_line import Parser, command, note, notes
+from benchmarking.core.codec import is_whole
+from benchmarking.core.command_line import Parser, command, default_database, note, notes
 from benchmarking.core.command_names import shown_name
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UnsupportedError
-from benchmarking.core.plugins import check_measuring
+from benchmarking.core.errors import (
+    EXIT_FAILED,
+    EXIT_OK,
+    BenchhouseError,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+    storage_errors,
+)
+from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import check_measuring, default_runtime, export_runtimes
+from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import to_json
+from benchmarking.core.records import FAILED, Json, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, DEFAULT_OUTPUT_DIR, SHARED
 from benchmarking.core.suggestions import ARGUMENT, in_our_words
-from benchmarking.core.terminal import stdout_page
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.core.text import number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.plan.request import Request, default_sizes, request_fields
-from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.command_session import database, store_run
-from benchmarking.sweep.show.profile_report import profile_text
+from benchmarking.sweep.plan.request import (
+    Request,
+    default_sizes,
+    plan_cell,
+    request_fields,
+    runtime_named,
+    workload_of,
+)
+from benchmarking.sweep.run import journal, spool
+from benchmarking.sweep.run.command_session import database, measured_peaks, store_run
+from benchmarking.sweep.run.profile_launch import NOT_CALIBRATED, profile_cell, profiler_of
+from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, profile_text
 from benchmarking.workloads.support.families import chosen_texts
 
 NAME = "profile_model"
@@ -57,6 +72,252 @@ WORDS = {"--model": ARGUMENT}
 """Flags of ML Runtime Profiler -> ours."""
 AXIS_FLAGS = ("batch_size", "sequence_length", "new_tokens")
 """Axes with a flag, which takes a single value in this command."""
+DEFAULT_RUNS = 20
+RESULTS_PREFIX = "profiling_results_"
+TENSORBOARD_ENDING = ".pt.trace.json"
+"""The file name that TensorBoard's torch profiler plug-in expects: WORKER.TIME.pt.trace.json."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """A profile, and the trace of its last call."""
+
+    profile: Profile
+    trace: str | None
+    """JSON in Chrome's format; None for a profiler that writes none."""
+
+
+def plan_profile(request: Request, session_id: str) -> CellPlan:
+    """The plan of a request's first point. Raises UsageError, also for a runtime without a profiler."""
+    plan = plan_cell(request, session_id)
+    profiler_of(plan.cell.runtime)
+    return replace(plan, points=plan.points[:1])
+
+
+def profiled(
+    plan: CellPlan,
+    num_runs: int,
+    db_path: str,
+    say: Say,
+    *,
+    texts: Sequence[str] = (),
+    device_wait_s: float | None = None,
+) -> Profiled:
+    """Profile a plan in a worker, with the device's peak rates from the database. If the database cannot be read, the
+    profile lacks only these. Raises as `profile_cell` does."""
+    peaks: dict[str, float] = {}
+    try:
+        peaks, why_none = measured_peaks(plan.hardware.hardware_id, db_path), NOT_CALIBRATED
+    except StorageError as error:
+        say(f"without the device's peak rates: {error}")
+        why_none = f"{FAILED}: {error}"
+    with temporary_folder("benchhouse-profile") as folder:
+        profile_settings = ProfileSettings(num_runs=num_runs, folder=str(folder), texts=tuple(texts))
+        profile = profile_cell(plan, profile_settings, peaks, say, why_no_peaks=why_none, device_wait_s=device_wait_s)
+        trace = folder / TRACE_FILE
+        return Profiled(profile=profile, trace=trace.read_text(encoding="utf-8") if trace.is_file() else None)
+
+
+def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: Say) -> list[Profiled]:
+    """The same request on each other runtime of exported graphs with a profiler. Runtimes that cannot run it here are
+    reported with the reason."""
+    found, session_id = list[Profiled](), uuid7()
+    for name in export_runtimes().values():
+        if request.runtime is not None and runtime_named(request.runtime) == name:
+            continue
+        try:
+            plan = plan_profile(replace(request, runtime=name, options={}), session_id)
+            found.append(profile(plan))
+        except BenchhouseError as error:
+            say(f"without {name}: {error}")
+    return found
+
+
+def save(
+    found: Profiled, folder: Path, tensorboard: Path | None = None, *, file: Path | None = None
+) -> dict[str, Path]:
+    """Write `profiling_results_*.json` and `trace_*.json` to a folder, and a copy of the trace for TensorBoard:
+    kind of file -> path, the results first. `file` is another path for the results, with the trace beside it. Raises
+    StorageError."""
+    name = _name(found.profile)
+    paths = {"results": file or folder / f"{RESULTS_PREFIX}{name}.json"}
+    document = redacted(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
+    spool.write(paths["results"], document)
+    if found.trace is None:
+        return paths
+    short = None if file is None else file.stem.removeprefix(RESULTS_PREFIX)
+    traces = {"trace": paths["results"].with_name(f"trace_{short or name}.json")}
+    if tensorboard is not None:
+        traces["tensorboard"] = tensorboard / f"{name}{TENSORBOARD_ENDING}"
+    for path in traces.values():
+        spool.prepare(path.parent)
+        with storage_errors(f"cannot write {path}", "choose another path"):
+            journal.replace(path, found.trace)
+    return paths | traces
+
+
+NOT_JUDGED = (
+    "speedup: the ratio of the medians of one process each, not judged: benchhouse compare-runtimes measures in turns"
+)
+
+
+def save_comparison(profiles: Sequence[Profile], folder: Path) -> Path:
+    """Write `onnx_comparison_*.json`. Raises StorageError."""
+    path = folder / f"onnx_comparison_{_name(profiles[0])}.json"
+    spool.write(path, comparison(profiles))
+    return path
+
+
+def comparison(profiles: Sequence[Profile]) -> dict[str, Json]:
+    """Profiles of one model on several runtimes: medians without the profiler, the speedup over the first, and the
+    share of each part of the model."""
+    first = median(profiles[0].call.latency_ms)
+    rows: list[Json] = [
+        {
+            "runtime": profile.run.cell.runtime,
+            "profile_id": profile.profile_id,
+            "latency_median_ms": (median_ms := median(profile.call.latency_ms)),
+            "speedup": first / median_ms if median_ms else None,
+            "shares": dict[str, Json](kind_shares(profile)),
+        }
+        for profile in profiles
+    ]
+    return {"model_id": profiles[0].run.cell.workload.model_id, "point": profiles[0].point.label, "runtimes": rows}
+
+
+def comparison_text(profiles: Sequence[Profile], page: Page = PLAIN) -> str:
+    """That comparison as a table, with what its speedups do not say."""
+    rows: Any = comparison(profiles)["runtimes"]
+    kinds = list(dict.fromkeys(kind for row in rows for kind in row["shares"]))
+    table = table_text(
+        Table(
+            headings=("runtime", "median ms", "speedup", *(KIND_NAMES.get(kind, kind) for kind in kinds)),
+            rows=tuple(
+                (
+                    row["runtime"],
+                    number(row["latency_median_ms"], 4),
+                    "-" if row["speedup"] is None else f"{row['speedup']:.2f}x",
+                    *("-" if (share := row["shares"].get(kind)) is None else f"{share:.0%}" for kind in kinds),
+                )
+                for row in rows
+            ),
+            numbers=tuple(range(1, 3 + len(kinds))),
+        ),
+        page,
+    )
+    return f"{table}\n\n{wrapped(NOT_JUDGED, page.text_width)}"
+
+
+class MLRuntimeProfiler:
+    """Profiles one model on one device, in a new process each time.
+
+    profiler = MLRuntimeProfiler("bert-base-uncased", device="cpu")
+    profiler.profile_inference(["What takes the time?"], num_runs=20)
+    profiler.print_summary()
+    profiler.save_results("profiles")
+    """
+
+    def __init__(self, model_name: str, device: str = "auto", **fields: Any) -> None:
+        """`fields` are further fields of a request: runtime, precision, weights, options, num_threads, tags, ..."""
+        self._fields = {"model_id": model_name, "device": device, "settings": settings("quick"), **fields}
+        self._request: Request | None = None
+        self._found: Profiled | None = None
+        self._compared: list[Profiled] = []
+        self._num_runs = DEFAULT_RUNS
+
+    def profile_inference(
+        self, texts: str | Sequence[str] | None = None, num_runs: int = DEFAULT_RUNS, **axes: Any
+    ) -> Profile:
+        """Profile a call on a batch of these texts: one sequence each, as long as the longest of them in tokens,
+        without padding. Without texts `axes` are the fields of the point (batch_size, sequence_length, new_tokens).
+
+        The texts are tokenized as they are; the model runs on ids of that shape, since what the ids are makes no
+        difference to the time of a dense model. Without a tokenizer in the model's folder a word counts as a token, and
+        `missing["tokenize"]` has the reason. Raises UsageError, BenchhouseError.
+        """
+        plugins.check_measuring()
+        if not is_whole(num_runs) or num_runs < 1:
+            raise UsageError(f"num_runs takes a whole number from 1: got {num_runs!r}")
+        if isinstance(texts, int):
+            raise UsageError(f"profile_inference takes texts first: got {texts}; a size has a name: batch_size={texts}")
+        given = (texts,) if isinstance(texts, str) else tuple(texts or ())
+        try:
+            known = ("batch_size", "sequence_length", "new_token")
+            named = {name.removesuffix("s"): value for name, value in axes.items()}
+            if unknown := sorted(set(named) - set(known)):
+                raise UsageError(
+                    f"profile_inference has no axis {unknown[0]!r}: it has batch_size, sequence_length, new_tokens"
+                )
+            sizes: dict[str, Any] = {f"{name}s": (value,) for name, value in {"batch_size": 1, **named}.items()}
+            request = Request(**self._fields, **sizes)
+        except TypeError as error:
+            raise UsageError(f"profile_inference: {error}") from error
+        if given:
+            from benchmarking.workloads.support.processing import has_processor, load, token_count
+
+            workload = workload_of(request)
+            if workload.path is not None and has_processor(Path(workload.path), "text"):
+                count = token_count(load(Path(workload.path), "text"), given)
+            else:
+                count = max(1, *(len(text.split()) for text in given))
+            tokens = min(count, workload.max_sequence_length or count)
+            request = replace(request, batch_sizes=(len(given),), sequence_lengths=(tokens,))
+        request = replace(request, command=tuple(sys.argv))
+        plan = plan_profile(request, uuid7())
+        self._found = profiled(plan, num_runs, default_database(), lambda message: None, texts=given)
+        self._num_runs, self._request, self._compared = num_runs, request, []
+        return self._found.profile
+
+    @property
+    def profile(self) -> Profile:
+        """The last profile. Raises UsageError before the first."""
+        return self._last.profile
+
+    def print_summary(self) -> None:
+        """Print where the time of the last profile goes, and what to try."""
+        print(profile_text(self.profile, stdout_page()))
+        if self._compared:
+            print("\n" + comparison_text([self.profile, *(one.profile for one in self._compared)], stdout_page()))
+
+    def save_results(self, path: str | Path) -> dict[str, Path]:
+        """Write the files of the last profile, and of those compared with it, to a folder: kind of file -> path. A path
+        that ends in .json is the file of the last profile; the others are beside it."""
+        file = Path(path) if Path(path).suffix == ".json" else None
+        folder = Path(path) if file is None else file.parent
+        paths = save(self._last, folder, file=file)
+        for one in self._compared:
+            save(one, folder)
+        if self._compared:
+            profiles = [self.profile, *(one.profile for one in self._compared)]
+            paths["onnx_comparison"] = save_comparison(profiles, folder)
+        return paths
+
+    def compare_onnx(self) -> dict[str, Json]:
+        """Profile the last point on the runtimes of exported graphs too: medians, speedups, and the share of each part
+        of the model. Raises UsageError before the first profile, BenchhouseError when none of them runs here."""
+        request, runs = self._request, self._num_runs
+        if request is None:
+            raise UsageError("compare_onnx needs a profile to compare with: call profile_inference first")
+        self._compared = on_exported(
+            request, lambda plan: profiled(plan, runs, default_database(), lambda message: None), note
+        )
+        if not self._compared:
+            raise BenchhouseError(f"no other runtime to compare {default_runtime()} with: see the reasons above")
+        return comparison([self.profile, *(one.profile for one in self._compared)])
+
+    @property
+    def _last(self) -> Profiled:
+        if self._found is None:
+            raise UsageError("there is no profile yet: call profile_inference first")
+        return self._found
+
+
+def _name(profile: Profile) -> str:
+    """The common part of a profile's file names. The end of the id keeps profiles of the same second apart."""
+    run = profile.run
+    name = spool.file_name(run.cell, run.started_at, is_anonymous=not run.provenance.host)
+    return f"{name}_{profile.profile_id[-8:]}"
 
 
 @command(NAME)

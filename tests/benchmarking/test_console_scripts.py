@@ -15,7 +15,7 @@ from benchmarking import console_scripts
 from benchmarking.core.command_names import COMMANDS, SCRIPTS
 
 MODULES = {"benchhouse": "benchmarking.cli"} | {script: COMMANDS[name].module for name, script in SCRIPTS.items()}
-MODULES["profiler"] = "benchmarking.commands.ml_runtime_profiler"  # `profile` with other defaults
+MODULES["profiler"] = "benchmarking.profiler"  # `profile` with other defaults
 MODULES["integration_benchmark"] = "benchmarking.integration_benchmark"  # a script only: batch_benchmark
 """Entry point -> the module of its command."""
 

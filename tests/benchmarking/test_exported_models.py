@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import pytest
 from onnx import TensorProto, helper, save
 
-from benchmarking import cli, compare_onnx
+from benchmarking import cli, compare_onnx, profiler
 from benchmarking.commands import benches
-from benchmarking.commands import ml_runtime_profiler as profiler
 
 pytestmark = pytest.mark.forked_children
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarking import MLRuntimeProfiler
-from benchmarking.commands import ml_runtime_profiler as profiler
+from benchmarking import MLRuntimeProfiler, profiler
 from benchmarking.commands import profile as profile_model
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.profiles import profile_from_json
@@ -131,7 +130,7 @@ def test_output_may_have_any_name_in_a_new_folder(scripted, tmp_path, capsys):
 @pytest.fixture
 def exported(scripted, monkeypatch):
     """ONNX Runtime as the null device at twice the speed, and no OpenVINO."""
-    plan_profile, profiled = profiler.plan_profile, profiler.profiled
+    plan_profile, profiled = profile_model.plan_profile, profile_model.profiled
 
     def plan(request, session_id):
         if request.runtime == "openvino":
@@ -149,9 +148,8 @@ def exported(scripted, monkeypatch):
             found, profile=replace(found.profile, call=call, run=replace(run, cell=replace(run.cell, runtime=name)))
         )
 
-    for module in (profiler, profile_model):
-        monkeypatch.setattr(module, "plan_profile", plan)
-        monkeypatch.setattr(module, "profiled", profile)
+    monkeypatch.setattr(profile_model, "plan_profile", plan)
+    monkeypatch.setattr(profile_model, "profiled", profile)
 
 
 def test_exported_graphs_are_compared_and_unsupported_ones_are_listed(exported, tmp_path, capsys):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarking import benchmark_model, benchmark_script
+from benchmarking import benchmark_model, benchmark_script, profiler
 from benchmarking.builds.store import CACHE_VARIABLE
-from benchmarking.commands import compare_runtimes, ml_runtime_profiler
+from benchmarking.commands import compare_runtimes
 from benchmarking.core.errors import UsageError
 from benchmarking.sweep.run.lock import FOLDER_VARIABLE
 from tests.documents.lines import LINES, Line
@@ -122,7 +122,7 @@ def run(folder, build_cache, monkeypatch, capfd):
     monkeypatch.chdir(folder)
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder / "locks"))  # not behind other tests: times do not matter here
     monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
-    monkeypatch.setattr(ml_runtime_profiler, "DEFAULT_MODEL", "tiny-bert")
+    monkeypatch.setattr(profiler, "DEFAULT_MODEL", "tiny-bert")
     monkeypatch.setattr(compare_runtimes, "DEFAULT_MODEL", "tiny-bert")
     monkeypatch.setattr(compare_runtimes, "ROUNDS_TO_PROVE", 1)  # the launches of a comparison
     monkeypatch.setattr(compare_runtimes, "_compared", lambda: ("eager", "onnxruntime"))  # OpenVINO takes as long again
