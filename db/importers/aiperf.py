@@ -66,8 +66,9 @@ EXPORT_DEFINITIONS = {
     "throughput_tokens_per_sec": "output_token_throughput: output tokens over the time of the whole load",
     "std": "standard deviations are of the population",
 }
-CSV_METRIC = re.compile(r"([A-Z][\w %/-]*?)(?: \(([^)]+)\))?")
-"""Title of a row: "Time To First Token (ms)", "OSL Mismatch Diff % (%)"."""
+CSV_METRIC = re.compile(r"([A-Z].*?)(?: \(([^()+]+)\))?")
+"""Title of a row, and its unit: "OSL Mismatch Diff % (%)", "HTTP Waiting (TTFB) (ms)", "Completed Requests (Success +
+Error)"."""
 
 AIPERF_INPUT = {"loadgen", "phases"}
 """Fields of the input settings; every version has one of them."""

@@ -817,6 +817,19 @@ def test_aiperfs_newer_table_has_sums_and_signs():
     assert [doubt.evidence["failed_requests"] for doubt in result.doubts if "failed" in doubt.kind] == [18586]
 
 
+def test_titles_in_aiperfs_table_may_have_parentheses_of_their_own(tmp_path):
+    head, _, singles = (IMPORTS / "aiperf/table_with_sums.csv").read_text().partition("\n\n")
+    columns = head.partition("\n")[0].split(",")
+    waiting = ",".join(["HTTP Waiting (TTFB) (ms)", *("177.33" if one == "p50" else "229.45" for one in columns[1:])])
+    count = "Completed Requests (Success + Error),500000.00"
+    (tmp_path / "table.csv").write_text(f"{head}\n{waiting}\n\n{singles.rstrip()}\n{count}\n")
+    file = read_file(tmp_path / "table.csv")
+    (result,) = next(iter(importer_for(file).runs(file))).results
+    names = ("http_waiting_ttfb_avg_ms", "http_waiting_ttfb_p50_ms", "completed_requests_success_error")
+    assert [result.metrics[name] for name in names] == [229.45, 177.33, 500000]
+    assert not file.left_out
+
+
 def test_gpus_of_one_index_on_several_machines_are_several(tmp_path):
     rows = """
 Endpoint,GPU_Index,GPU_Name,GPU_UUID,Metric,avg,sum,min,max,Hostname
