@@ -179,6 +179,8 @@ BENCH_COMMAND = re.compile(r"trtllm-bench .{0,200}?(?:--?\w|\\\s*$)")
 """The first line of a command."""
 DATASET_ROW = re.compile(r"^\W*(MIN|MAX|AVG):\s+([\d.]+)\s+([\d.]+)\s+[\d.]+\s*$")
 """Lengths of the planned prompts and answers, below "DATASET DETAILS"."""
+DECIMALS = 4
+"""Of a printed number."""
 DATASET_WORDS = {"MIN": "minimum", "MAX": "maximum", "AVG": "average"}
 ENDS = re.compile(r"= ?(?:DATASET DETAILS|[\w ]{1,40} Benchmark Result) ?=*\s*$", re.I)
 """The last section, or the title of another tool's result."""
@@ -604,23 +606,27 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         "spec_decode_acceptance_percent": None if rate is None else 100 * rate,
         "spec_decode_acceptance_length": decoding.section("acceptance_length_percentiles").number("average", low=0),
     }
-    lengths = []
-    for word in ("isl", "osl"):  # older versions state the mean and the maximum
+    # Lengths of the data are those of all requests if their mean is the same: answers may end early, prompts get more.
+    means = requests.number("avg_input_length", low=0), stated["output_tokens_mean"]
+    planned, lengths = [], []
+    for word, mean in zip(("isl", "osl"), means, strict=True):  # older versions state the mean and the maximum
         ends, older = dataset.section(f"{word}_stats"), [dataset.number(f"{one}_{word}") for one in ("avg", "max")]
-        lengths.append(same_length(ends.number("minimum"), ends.number("maximum")) or same_length(*older))
+        planned.append(same_length(ends.number("minimum"), ends.number("maximum")) or same_length(*older))
+        lengths.append(planned[-1] if mean is not None and round(mean, DECIMALS) == planned[-1] else None)
     # Of a printed overview alone the GPUs are in its throughput of one.
     all_gpus, one = (stated.get(name) for name in ("throughput_tokens_per_sec", "output_tokens_per_sec_per_gpu"))
     gpus = round(all_gpus / one) if all_gpus and one and "world_info" not in top else 1
     ends = dataset.section("osl_stats")
-    planned = dataset.number("avg_osl", low=0) or ends.number("average", low=0)  # of the data, not of the answers
+    mean_planned = dataset.number("avg_osl", low=0) or ends.number("average", low=0)  # of the data, not of the answers
     result = load_result(
         concurrency=concurrency,
         unlimited=UNLIMITED if limit == "-1" else NOT_STATED,
         axes=_load_axes(requests.integer("num_requests"), None if concurrency else stated["concurrency_mean"]),
         prompt_tokens=lengths[0],
-        prompt_tokens_mean=requests.number("avg_input_length", low=0),
+        prompt_tokens_mean=means[0],
+        prompt_tokens_requested=planned[0],
         new_tokens=lengths[1],
-        new_tokens_requested=planned,
+        new_tokens_requested=mean_planned,
         requests=requests.integer("num_requests"),
         stated={**stated, **of_draft},
     )

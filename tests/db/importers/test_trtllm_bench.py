@@ -55,6 +55,7 @@ def test_statistics_of_the_report_are_in_milliseconds():
 def test_means_and_lengths_of_older_reports_stand_beside_their_percentiles(tmp_path):
     def older(report):
         report["dataset"] = {"avg_isl": 64.0, "max_isl": 64, "avg_osl": 16.0, "max_osl": 20}
+        report["request_info"]["avg_input_length"] = 64.0
         report["streaming_metrics"] = {"avg_ttft_ms": 4533.1, "ttft_percentiles": {"p50": 4500.0}}
         report["performance"] |= {"avg_request_latency_ms": 4743.5, "request_latency_percentiles_ms": {"p50": 4700.0}}
 
@@ -221,6 +222,20 @@ def test_loads_of_other_numbers_in_flight_and_lengths_are_told_apart(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("means", "label"),
+    [
+        ({"avg_output_length": 28.0}, "b1 s128 in_flight_about=64 num_requests=200 output_tokens_requested=64"),
+        ({"avg_input_length": 4128.5}, "b1 n64 in_flight_about=64 input_tokens_requested=128 num_requests=200"),
+        ({"avg_output_length": None}, "b1 s128 in_flight_about=64 num_requests=200 output_tokens_requested=64"),
+    ],
+)
+def test_lengths_of_the_data_are_those_of_the_requests_only_if_their_mean_is_the_same(tmp_path, means, label):
+    (result,) = only_run(changed(tmp_path, lambda report: report["request_info"].update(means))).results
+    assert result.point.label == label
+    assert result.metrics.get("output_tokens_mean") == means.get("avg_output_length", 64)
+
+
+@pytest.mark.parametrize(
     ("part", "change", "setting"),
     [
         ("world_info", {"kv_cache_percentage": 0.1}, {"kv_cache_percentage": 0.1}),
@@ -237,7 +252,8 @@ def test_every_limit_of_the_engine_tells_loads_apart(tmp_path, part, change, set
 def test_a_printed_load_has_the_lengths_of_its_data_and_the_memory_of_its_cache(tmp_path):
     data = "= DATASET DETAILS\nDataset Path:  /d\n        Input     Output     Seq. Length\n"
     data += "MIN:   128.0000   {0}.0000   192.0000\nMAX:   128.0000   64.0000   192.0000\nAVG:   128.0   62.0   192.0\n"
-    cache = PRINTED.replace("Issue Rate", "KV Memory Percentage:   {1}%\nIssue Rate") + data
+    means = "Average Input Length (tokens):  128.0000\nAverage Output Length (tokens): {0}.0000\n"
+    cache = PRINTED.replace("Issue Rate", means + "KV Memory Percentage:   {1}%\nIssue Rate") + data
     alike, other = runs_of(tmp_path, cache.format(64, "90.00") + cache.format(60, "10.00"))
     assert (alike.results[0].point.label, alike.cell.runtime_mode.get("kv_cache_percentage")) == ("b1 s128 n64", None)
     assert other.results[0].point.label == "b1 s128 output_tokens_requested=62"
