@@ -27,6 +27,7 @@ from db.importers.support.reading import (
     commands_of,
     has_keys,
     json_objects,
+    parsed_number,
     resolved,
     understood,
     words_of,
@@ -144,11 +145,23 @@ def _table_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
             given = resolved(agreed([_flags_of(one) for one in commands]))
         settings = given | dict(SETTING.findall(above))
         settings |= {"model": model} if model else {"table": str(place)} if place > 1 else {}
-        for number, cells in rows:
+        listed = list(rows)
+        if any(_shares_prompt(cells) for _, cells in listed):
+            settings = {"is_pp_shared": "1"} | settings
+        for number, cells in listed:
             row = {COLUMNS[name]: cell for name, cell in cells.items() if name in COLUMNS}
             others = {name: cell for name, cell in cells.items() if name not in COLUMNS}
             fields = {**settings, **row} | ({"columns": others} if others else {})
             yield Fields(file, fields, f"line {number}", numbers_are_text=True)
+
+
+def _shares_prompt(cells: Mapping[str, str]) -> bool:
+    """Whether the cache of a row of several sequences held one prompt for all of them."""
+    counts = {COLUMNS[name]: parsed_number(cell) for name, cell in cells.items() if name in COLUMNS}
+    prompt, new, batch, cached = (
+        one if isinstance(one := counts.get(name), int) else 0 for name in ("pp", "tg", "pl", "n_kv")
+    )
+    return batch > 1 and prompt > 0 and cached == prompt + batch * new
 
 
 def _flags_of(command: str) -> dict[str, str]:

@@ -431,6 +431,16 @@ def test_the_command_above_a_batched_table_tells_runs_apart(tmp_path, flags, sep
     assert run.results[0].metrics["time_per_output_token_ms"] == each_ms
 
 
+@pytest.mark.parametrize(("cached", "mode"), [(640, {"is_pp_shared": "1"}), (1024, {}), ("?", {})])
+def test_the_tokens_in_the_cache_of_a_batched_table_say_whether_the_prompt_was_shared(tmp_path, cached, mode):
+    heading, rows = BATCHED_TABLE.partition("\n\n")[2].partition("|-")[::2]
+    one = "|   128 |    128 |    1 |    256 |    0.182 |   703.44 |    2.997 |    42.71 |    3.179 |    80.53 |"
+    (tmp_path / "table.md").write_text(f"{heading}|-{rows.replace('1024', f'{cached}')}{one}\n")
+    (run,) = runs(tmp_path / "table.md")
+    assert [result.point.batch_size for result in run.results] == [4, 1]
+    assert run.cell.runtime_mode == mode
+
+
 def test_the_lines_of_a_batched_table_have_its_settings(tmp_path):
     """Also one that is not known, but no result of another kind."""
     lines = (IMPORTS / "llama_batched_bench/lines.jsonl").read_text().splitlines()
