@@ -137,8 +137,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, str]] = {
         "depend on how long it lasted; find out what the server lacks after a while (cooling, memory), or compare only "
         "levels of one length",
         "tokens_counted_as_chunks": "the server did not report the tokens of some replies, or reported fewer than "
-        "chunks, so each chunk counts as one token: there may be more; count them with --tokenizer, or enable the "
-        "server's usage report (stream_options.include_usage)",
+        "chunks, so each chunk counts as one token: there may be more; enable the server's usage report "
+        "(stream_options.include_usage), or count them with --tokenizer (used where it finds no fewer than chunks)",
         "other_output_length": "the server, or your benchmark, did not generate the requested number of tokens; check "
         "whether it supports ignore_eos, or stops at an end token, and its context length",
         "profiler_overhead": "the profiler slowed calls by more than half, so parts with many short operators look "

@@ -434,7 +434,8 @@ def requests_of(
 
 def _count_tokens(one: Sent, tokenizer: Count | None) -> TokenCounter | None:
     """Count the tokens that the server did not report, or of which it reported fewer than chunks, as some do in their
-    first event; returns what counted those of the response."""
+    first event; returns what counted those of the response. What a model generates may have more tokens than the
+    encoding of its text, so fewer by the tokenizer than chunks are none either."""
     if one.tokens_in is None and isinstance(one.prompt, tuple):
         one.tokens_in = len(one.prompt)
     elif one.tokens_in is None and isinstance(one.prompt, str) and one.prompt and tokenizer is not None:
@@ -442,11 +443,10 @@ def _count_tokens(one: Sent, tokenizer: Count | None) -> TokenCounter | None:
     if (one.tokens_out is not None and one.tokens_out >= one.least_tokens) or not one.tokens_s:
         hidden = 0 if one.has_reasoning else one.reasoning_tokens or 0
         return "hidden" if hidden and one.least_tokens <= (one.tokens_out or 0) - hidden else None
-    if tokenizer is None:
-        one.tokens_out = len(one.tokens_s)
-        return "chunks"
-    one.tokens_out = max(1, tokenizer(one.text))
-    return "tokenizer"
+    by_tokenizer = 0 if tokenizer is None else tokenizer(one.text)
+    is_less = by_tokenizer < one.least_tokens
+    one.tokens_out = len(one.tokens_s) if is_less else by_tokenizer
+    return "chunks" if is_less else "tokenizer"
 
 
 async def run_level(

@@ -101,7 +101,10 @@ def why_unknown(requests: Sequence[Requests], limits: Mapping[str, float]) -> st
         return f"{why}: the server counts tokens that it did not stream (reasoning), so each chunk counts as one token"
     if any(met is None and count > 1 for met, count, _ in rows):
         return f"{why}: their tokens arrived in one piece"
-    return f"{why}: the server does not report their number of tokens (--tokenizer FOLDER counts them)"
+    return (
+        f"{why}: the server does not report their number of tokens (--tokenizer FOLDER counts them where it finds as "
+        "many as chunks)"
+    )
 
 
 def _meets(requests: Requests, place: int, limits: Mapping[str, float], *, has_gaps: bool) -> bool | None:

@@ -426,6 +426,11 @@ def test_a_count_of_fewer_tokens_than_chunks_is_none(stated):
     sent.tokens_out = stated
     found = requests_of([sent], 0, "", {}, len)
     assert (found.tokens_out, found.tokens_counted_by) == ((2,), ("tokenizer",))
+    sent.tokens_out = stated  # what was generated is not the encoding of its text
+    found = requests_of([sent], 0, "", {"tpot": 1500.0}, lambda text: 1)
+    assert (found.tokens_out, found.tokens_counted_by) == ((3,), ("chunks",))
+    assert found.meets_limits == (True,), "two seconds for two tokens or more"
+    assert judged(found, {"tpot": 500.0}).meets_limits == (None,)
 
 
 def answered(*events):
