@@ -28,6 +28,7 @@ from db.importers.support.reading import (
     has_keys,
     json_objects,
     parsed_number,
+    printed_lines,
     resolved,
     understood,
     words_of,
@@ -137,7 +138,7 @@ def _table_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
     """The rows of all tables, with the settings and the model that are printed above them."""
     model: str | None = None
     given: dict[str, str] = {}
-    for place, (above, _, rows) in enumerate(tables(file, text.splitlines(), HEADINGS), 1):
+    for place, (above, _, rows) in enumerate(tables(file, printed_lines(text), HEADINGS), 1):
         commands = commands_of(r"(?:llama-)?(?:batched|sweep)-bench", above)
         if (stated := model_above(above)) is not None:
             model = stated

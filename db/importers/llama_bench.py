@@ -53,6 +53,7 @@ from db.importers.support.reading import (
     has_keys,
     json_objects,
     of_any_machine,
+    printed_lines,
     understood,
 )
 
@@ -392,7 +393,7 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
                 file.leave_out(f"INSERT {number}", f"{len(values)} values for {len(names)} columns")
     elif has_table(text, TEST_COLUMNS):
         # Devices are printed above a table of tests, the build below it.
-        for above, below, rows in tables(file, text.splitlines(), TEST_COLUMNS):
+        for above, below, rows in tables(file, printed_lines(text), TEST_COLUMNS):
             gpus = gpus_in(above)
             build = BUILD.search(below) or BUILD.search(text)
             shared = {"build_commit": build[1], "build_number": build[2]} if build else {}

@@ -33,6 +33,7 @@ from db.importers.support.reading import (
     has_keys,
     json_objects,
     parsed_number,
+    printed_lines,
     resolved,
     top_fields,
     understood,
@@ -497,7 +498,7 @@ def _printed(file: ForeignFile) -> list[Fields]:
     """The printed results in the form of the report, each named by the line it begins in, with the settings of the
     command above it."""
     found: list[tuple[int, dict[str, dict[str, Any]]]] = []
-    lines, is_open, command_at = (file.text or "").splitlines(), False, 0
+    lines, is_open, command_at = printed_lines(file.text or ""), False, 0
     dataset: dict[str, Any] = {}
     for number, line in enumerate(lines, 1):
         command_at = number if BENCH_COMMAND.search(line) else command_at

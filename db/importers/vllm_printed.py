@@ -35,7 +35,16 @@ from db.importers.support.load_clients import (
     settings_of_requests,
 )
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
-from db.importers.support.reading import FLAG, Fields, agreed, flags_of, parsed_number, resolved, understood
+from db.importers.support.reading import (
+    FLAG,
+    Fields,
+    agreed,
+    flags_of,
+    parsed_number,
+    printed_lines,
+    resolved,
+    understood,
+)
 from db.importers.support.serving import (
     NOT_STATED,
     PARALLELISM,
@@ -90,6 +99,7 @@ LABELS = {
     "Total generated tokens (retokenized)": "total_output_tokens_retokenized",
     "Request throughput (req/s)": "request_throughput",
     "Request goodput (req/s)": "request_goodput",
+    "Input throughput (inputs/s)": "input_sequence_throughput",
     "Input token throughput (tok/s)": "input_throughput",
     "Output token throughput (tok/s)": "output_throughput",
     "Peak output token throughput (tok/s)": "max_output_tokens_per_s",
@@ -104,6 +114,8 @@ LABELS = {
     "Acceptance rate (%)": "spec_decode_acceptance_rate",
 }
 """Printed label -> field of the file that the same client saves."""
+FETCHED = re.compile(rf"First model name: .{{0,{MOST_LABEL}}}, first model id: (\S+)\s*$")
+"""The model of a command without one, as vLLM's client prints what its server says."""
 RISING = re.compile(
     r"Traffic ramp-up strategy: (?P<ramp_up_strategy>\w+)|"
     r"Will increase RPS from (?P<ramp_up_start_rps>[\d.]+) to (?P<ramp_up_end_rps>[\d.]+) RPS"
@@ -114,6 +126,7 @@ ABOVE = ("Traffic request rate", "Maximum request concurrency", "Burstiness fact
 POISSON = {"arrivals": "poisson"}
 """Arrivals by default, of which first versions print nothing."""
 NUMBERS = {
+    "input_sequence_throughput": "input_sequences_per_sec",
     "input_throughput": "input_tokens_per_sec",
     "total_token_throughput": "total_tokens_per_sec",
     "total_output_tokens_retokenized": "total_output_tokens_retokenized",
@@ -133,20 +146,31 @@ NAMED = re.compile(r"(?<=[(, ])([a-z_]+)=('[^']*'|\[[^][]*\]|\{(?:[^{}]|\{[^{}]*
 LONG = re.compile(r"(?<=\s)-(O|cc)(?=[\d.= ])")
 LONG_NAMES = {"O": "--optimization-level ", "cc": "--compilation-config"}
 """Flags of one dash that have their value, or the name of a part, right behind."""
+OF_LLAMA = re.compile(r"\s(?:-m|-hfr?|--hf-repo)[= ]\s*")
+"""The flags of llama-server that name its model."""
+MODEL = ("model", "model_path", "model_id")
+"""Those of all servers."""
 SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
 COMMAND = re.compile(
-    r"vllm bench|benchmark_(serving|throughput|latency)|bench_serving|bench_offline|Namespace\(|^\s*(?P<more>--)"
+    r"vllm bench|benchmark_(serving|throughput|latency)|bench_serving|bench_offline|sglang\.benchmark\.|Namespace\(|"
+    r"^\s*(?P<more>--)"
 )
 """The beginning of a client's command, the arguments that a client prints, or more flags of a command."""
-SERVER_COMMAND = re.compile(r"vllm serve|(?:serve )?api_server|launch_server|vllm-openai(?=[:@\s])")
+SERVER_COMMAND = re.compile(
+    r"(?:vllm|sglang|lmdeploy|mlc_llm) serve|trtllm-serve|(?:serve )?api_server|launch_server|vllm-openai(?=[:@\s])|"
+    r"text-generation-launcher|llama-server"
+)
 """The beginning of a server's command; an image of vLLM's starts one."""
+STATES = re.compile(r"\s--?[a-z]|\s[\w.~-]+/|\\\s*$|Namespace\(")
+"""In a command: it names a model or has arguments, here or in its next line; without it a log speaks of the program."""
 CONTAINER = re.compile(r"\b(?:(?:docker|podman|nerdctl|kubectl) run|(?:singularity|apptainer) exec|srun|mpirun)\b")
 """What starts a container or a job, with flags of its own in front of the command in it."""
 OF_KIND = re.compile(r"(?:vllm bench |benchmark_)(serv|throughput|latency)")
 KINDS = {"serv": "Serving", "throughput": "throughput", "latency": "latency"}
 """Word of a client's command -> kind of its result."""
 SERVED_MODEL = re.compile(
-    r"[^\n]*?(?:vllm serve|serve api_server|vllm-openai(?:[:@]\S{1,200})?)[\s\\]+([\w.~-]*/[\w./~-]+)(?=\s|$)"
+    r"[^\n]*?(?:(?:vllm|sglang|mlc_llm|trtllm-serve) serve|trtllm-serve|serve api_server|vllm-openai(?:[:@]\S{1,200})?)"
+    r"[\s\\]+(?:HF://)?([\w.~-]*/[\w./~-]+)(?=\s|$)"
 )
 """A server's model that is given without a flag: a path, or a name with its organisation."""
 OF_SERVER = ("model", "revision", SHARED_RANKS, *PARALLELISM, *ENGINE)
@@ -161,7 +185,7 @@ OF_SGLANG = re.compile(r"\(retokenized\):|Traffic request rate:")
 """Labels in a block that only SGLang's client prints there."""
 NO_LIMIT = re.compile(r"concurrency:\s+not set")
 BACK = 60
-"""Lines above a result that are searched for its command."""
+"""Lines above a result that are searched for its commands; above the nearest command, if that is further up."""
 DEFINITIONS = {
     "latency": "e2el: from sending a request to its last byte; offline a call of generate for the whole batch",
     "time_to_first_token_ms": "median ttft: from the start of a request to the first output that was streamed",
@@ -198,7 +222,7 @@ def recognises(file: ForeignFile) -> bool:
 
 def _lines(text: str) -> list[str]:
     """The lines; the numbers of the first versions under today's labels."""
-    lines = text.splitlines()
+    lines = printed_lines(text)
     for at, line in enumerate(lines):
         if found := FIRST.search(line):
             label = f"{found[1]} ({UNITS.get(found[3], found[3])})"
@@ -233,10 +257,12 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             at += 1
             continue
         end = _end(lines, at, is_block=is_block)
-        above = lines[max(last, at - BACK) : at]
-        commands, found = _commands(above), dict[str, str]()
-        clients = {who: _alike(kind, commands[who]) for who in ("client", "printed")}
-        for line in above:
+        near = _commands(lines[_start(lines, last, at, COMMAND) : at])
+        clients = {who: _alike(kind, near[who]) for who in ("client", "printed")}
+        found, fetched = dict[str, str](), dict[str, str]()
+        for line in lines[last:at]:
+            if model := FETCHED.search(line):
+                fetched = {"model": model[1]}
             if rising := RISING.search(line):
                 found |= {name: value for name, value in rising.groupdict().items() if value}
             labelled = LABELLED.search(line)
@@ -244,11 +270,13 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             if labelled and label in ABOVE:
                 found[LABELS.get(label, label)] = labelled[2]
         own = resolved({**agreed(clients["client"]), **agreed(clients["printed"]), **found})
+        own |= fetched if own.get("model", "None") == "None" else {}
         # Without a client's command another result of the one above: of its model, not of its load.
         begun = _commands(lines[last:at])
         arguments = own if begun["client"] or begun["printed"] else {**shared.get(kind, {}), **own}
         shared[kind] = {name: value for name, value in arguments.items() if name not in OF_A_LOAD}
-        if kind == "Serving" and (stated := _alike(kind, commands["server"], is_server=True)):
+        servers = _commands(lines[_start(lines, last, at, SERVER_COMMAND) : at])["server"]
+        if kind == "Serving" and (stated := _alike(kind, servers, is_server=True)):
             server = resolved(agreed(stated))
             arguments = {**arguments, **server, **own}
         elif kind == "Serving" and _model_of(arguments) in (None, _model_of(server)):
@@ -266,6 +294,15 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         )
         at = last = end
     yield from understood(file, enumerate(parts), lambda numbered: _run(file, numbered[1], numbered[0]))
+
+
+def _start(lines: Sequence[str], last: int, at: int, pattern: re.Pattern[str]) -> int:
+    """The line, after the result before, from which commands of the result in this line are searched."""
+    for number in range(at - 1, last - 1, -1):
+        found = pattern.search(lines[number])
+        if found and not found.groupdict().get("more") and STATES.search(lines[number], found.start()):
+            return max(last, (number if number < at - BACK else at) - BACK)
+    return max(last, at - BACK)
 
 
 def _commands(lines: Sequence[str]) -> Mapping[str, list[str]]:
@@ -299,10 +336,11 @@ def _alike(kind: str, commands: Sequence[str], *, is_server: bool = False) -> li
         if word and KINDS[word[1]] != kind:
             continue
         command = LONG.sub(lambda found: LONG_NAMES[found[1]], command)
+        command = OF_LLAMA.sub(" --model ", command) if command.startswith("llama-server") else command
         given = flags_of(command, SHORT, FLAGS) | {name: value.strip("'") for name, value in NAMED.findall(command)}
         if is_server:
             served = SERVED_MODEL.match(FLAG.sub(" ", command))
-            model = given.get("model") or given.get("model_path") or (served[1] if served else None)
+            model = next((given[name] for name in MODEL if name in given), served[1] if served else None)
             stated, names = {**given, "model": model}.items(), {*OF_SERVER, *launched_with(command)}
             given = {name: one for name, one in stated if one and (name in names or is_engine_flag(name))}
         found += [given] if given else []

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from db.importers.support.building import model_of_gguf
 from db.importers.support.files import ForeignFile
+from db.importers.support.reading import printed_lines
 
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
 SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:(?:\s*±\s*|\s+[^\d\s.,]{1,4}\s+)(\d+(?:\.\d+)?))?")
@@ -62,7 +63,7 @@ def printer_of(backend: str) -> str:
 
 def has_table(text: str, columns: set[str]) -> bool:
     """Whether a Markdown table with these columns begins in the text."""
-    lines = text.splitlines()
+    lines = printed_lines(text)
     return any(_is_heading(lines, place, columns) for place in range(len(lines)))
 
 

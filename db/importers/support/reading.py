@@ -685,6 +685,13 @@ def words_of(command: str) -> list[str]:
     return [re.sub(r"\"([^\"]*)\"|'([^']*)'", r"\1\2", word) for word in words]
 
 
+def printed_lines(text: str) -> list[str]:
+    """The lines of a text as a terminal shows them, numbered as an editor does: of a line that was drawn anew after
+    each carriage return, as progress is, the last state."""
+    lines = text.split("\n") if "\n" in text else text.splitlines()
+    return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+
+
 def flags_of(command: str, short: Mapping[str, str], known: Collection[str] = ()) -> dict[str, str]:
     """The flags of a command with their values, "True" for none; a flag of one dash has the name in `short`. Some words
     that only one of the `known` names begins with are that one, as argparse reads them."""

@@ -378,6 +378,71 @@ def test_each_result_has_the_server_that_was_started_above_it():
     ]
 
 
+@pytest.mark.parametrize(
+    ("serve", "mode"),
+    [
+        ("sglang serve --model-path {} --tp 8", {"tp": 8}),
+        ("sglang serve {} --tp 8", {"tp": 8}),
+        ("trtllm-serve {} --tp_size 8 --backend pytorch", {"tp_size": 8}),
+        ("trtllm-serve serve {}", {}),
+        ("text-generation-launcher --model-id {} --num-shard 8", {"num_shard": "8"}),
+        ("lmdeploy serve api_server {} --tp 8", {"tp": 8}),
+        ("mlc_llm serve HF://{} --mode server", {"mode": "server"}),
+        ("./llama-server -hf {} -ngl 99 --parallel 4", {"parallel": "4"}),
+        ("llama-server -m {} --parallel 4", {"parallel": "4"}),
+    ],
+)
+def test_a_server_of_any_engine_is_that_of_the_results_below_its_command(serve, mode):
+    client = CLIENT.replace("--model org/m ", "")
+    first, second = read(f"vllm serve org/m -tp 2\n{client}{BLOCK}{serve.format('org/n')}\n{client}{BLOCK}")[0]
+    assert (first.cell.workload.model_id, second.cell.workload.model_id) == ("org/m", "org/n")
+    assert second.cell.runtime_mode == {**mode, "loop": "closed"}
+
+
+@pytest.mark.parametrize("client", ["sglang.bench_serving", "sglang.benchmark.serving"])
+def test_a_client_under_its_new_name_is_the_one_under_its_old_name(client):
+    command = f"python -m {client} --backend sglang --model org/n --num-prompts 10 --max-concurrency 16\n"
+    _, run = read(f"{CLIENT}{BLOCK}{command}{BLOCK}")[0]
+    assert (run.cell.workload.model_id, run.results[0].point.axes) == ("org/n", {"num_prompts": 10})
+    assert run.cell.runtime_mode == {"endpoint": "sglang", "loop": "closed"}
+
+
+@pytest.mark.parametrize(("begin", "end"), [("\r", ""), ("", "\n")])
+@pytest.mark.parametrize("updates", [2, 200])
+def test_progress_between_a_command_and_its_result_hides_nothing(begin, end, updates):
+    bar = "".join(f"{begin}{n}%|#   | {n}/100 [00:00<00:10, 2.00it/s]{end}" for n in range(updates))
+    logged = "INFO [api_server.py:9] POST /v1/completions 200 OK\n" * updates
+    above = "Traffic request rate: 4.0\nMaximum request concurrency: None\n"
+    runs, _ = read(
+        "".join(
+            f"vllm serve {model} -tp 4\n{logged}{CLIENT.replace('org/m', model)}{above}{bar}\n{BLOCK}"
+            for model in ("org/m", "org/n")
+        )
+    )
+    assert [run.cell.workload.model_id for run in runs] == ["org/m", "org/n"]
+    for run in runs:
+        assert run.results[0].point.axes == {"num_prompts": 10, "request_rate": 4.0}
+        assert run.cell.runtime_mode["tensor_parallel_size"] == 4
+
+
+def test_lines_are_numbered_as_in_the_file():
+    _, file = read("a\rb\x0cc\u2028d\n" + BLOCK.replace("Median TPOT", "?\nMedian TPOT"))
+    assert [one.place for one in file.left_out] == ["line 6"]
+
+
+def test_the_model_that_a_client_fetched_is_that_of_its_result_alone():
+    client = CLIENT.replace("--model org/m ", "") + "Namespace(model=None, max_concurrency=16)\n"
+    fetched = "First model name: {0}, first model id: org/{0}\n"
+    runs, _ = read("".join(f"{client}{fetched.format(name)}{BLOCK}" for name in ("m", "n")) + CLIENT + BLOCK)
+    assert [run.cell.workload.model_id for run in runs] == ["org/m", "org/n", "org/m"]
+
+
+def test_a_block_without_generated_tokens_that_counts_inputs_is_of_no_text():
+    (run,), _ = read(BLOCK.replace("Median TPOT", "Input throughput (inputs/s):   40.00\nMedian TPOT"))
+    assert run.cell.workload.task == "feature-extraction"
+    assert run.results[0].metrics["input_sequences_per_sec"] == 40
+
+
 def test_what_several_commands_above_a_result_say_otherwise_is_of_none():
     other = CLIENT.replace("org/m", "org/m-70b").replace("16", "64 -tp 8")
     runs, _ = read(f"{CLIENT}{other}8B:\n{BLOCK}70B:\n{BLOCK}")
