@@ -8,8 +8,10 @@ arguments are in the name: "BM_Sort/64/order:2/repeats:3/threads:4".
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import chain, count
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -21,11 +23,13 @@ from benchmarking.core.records import Doubt, Json, Result, Scalar
 from benchmarking.core.text import grouped
 from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_UNIT, block, foreign_result
+from db.importers.support.measures import MS_PER_UNIT, block, foreign_result, measured
 from db.importers.support.reading import (
     Fields,
     csv_header,
+    csv_lines,
     csv_table_rows,
+    find_header,
     has_benchmarks,
     has_columns,
     parsed_number,
@@ -36,8 +40,14 @@ from db.importers.support.reading import (
 
 AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms", "stddev": "latency_std_ms"}
 """Aggregate of the repetitions -> column; used if the file does not have the repetitions."""
-SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")
-"""Parts of a name that set how long to measure, not what."""
+SETTINGS = re.compile(
+    r"(?:/min_time:\d+\.\d+)?(?:/min_warmup_time:\d+\.\d+)?(?:/iterations:(?P<iterations>\d{1,18}))?"
+    r"(?:/repeats:(?P<repeats>\d{1,9}))?(?P<clock>(?:/process_time)?(?:/(?:real|manual)_time)?)"
+    r"(?:/threads:(?P<threads>\d{1,9}))?$"
+)
+"""The end of a name, behind all arguments: how long to measure, by which clock, in how many threads."""
+LENGTHS = {"iterations": "iterations", "repeats": "repetitions"}
+"""Setting that an argument may be called like -> the field that has its number in an entry."""
 IS_HEADER = has_columns("name", "iterations", "real_time", "cpu_time", "time_unit")
 """The header of the CSV, which may follow printed context."""
 NUMBERS = ("iterations", "real_time", "cpu_time")
@@ -53,28 +63,32 @@ CONTEXT = re.compile(
 """What is printed above a table, under the names of the JSON."""
 WARNINGS: Mapping[str, str | bool] = {"CPU scaling is enabled": True, "DEBUG": "debug"}
 OLD_DATE = "%Y/%m/%d-%H:%M:%S"
-CLOCKS = ("process_time", "real_time", "manual_time")
 COMPLEXITY = ("BigO", "RMS")
 COUNTERS = {"items_per_second": "throughput_samples_per_sec", "bytes_per_second": "bytes_per_sec"}
 PER_CPU_TIME = {"throughput_samples_per_sec": "items_per_cpu_sec", "bytes_per_sec": "bytes_per_cpu_sec"}
 """Column of a rate over the wall time -> its name over the CPU time."""
 OF_CPU_TIME = "not_stated: the benchmark's rate is over its CPU time, not its wall time"
+OF_NO_VERSION = "not_stated: versions of the library divide the time by the threads or not, and the file names none"
 SAME_TIME = 0.05
 """Relative difference up to which CPU time and wall time are taken as equal."""
 INSTANCE = ("family_index", "per_family_instance_index")
 STATED = ("name", "run_name", "run_type", *INSTANCE, "repetition_index")
 """Fields that identify an entry."""
 NO_COUNTERS = (*STATED, "real_time", "cpu_time", "time_unit", "iterations", "repetitions", "threads", "label")
+RELEASE = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})(.*)")
 DEBUG_LIBRARY = doubt("debug_library", "info")
 NAMED = re.compile(r"([A-Za-z_]\w*):([^:].*)")
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 DEFINITIONS = {
     "latency_wall": "real_time of a repetition: wall time of its block of iterations over their number, or what the "
-    "benchmark itself stated (manual_time)",
+    "benchmark itself stated (manual_time); of several threads the mean of their own iterations, which is real_time "
+    "times their number in files of versions before 1.9.0",
+    "real_time_ms": "real_time of several threads in a file that names no version: before 1.9.0 over their number",
     "cpu_time_ms": "cpu_time of an iteration, mean over the repetitions",
     "throughput_samples_per_sec": "items_per_second as the benchmark counts its items, mean over the repetitions; "
     "items_per_cpu_sec where it is over a CPU time that differs from the wall time",
     "bytes_per_sec": "bytes_per_second as the benchmark counts them, mean over the repetitions",
+    "rates of several threads": "of all of them over the wall time, and over the CPU time of all of them",
     "counter_*": "a counter of the benchmark's own, mean over the repetitions",
 }
 
@@ -87,6 +101,12 @@ class Name:
     arguments: Arguments
     clock: Mapping[str, Scalar]
     """The requested clock, if there is one."""
+    threads: int
+
+    @property
+    def is_wall(self) -> bool:
+        """Whether rates are over the wall time."""
+        return str(self.clock.get("clock")).endswith(("real_time", "manual_time"))
 
     @property
     def series(self) -> str:
@@ -150,13 +170,17 @@ def _runs(file: ForeignFile, top: Fields, index: int) -> Iterator[ForeignRun]:
         else:
             entries.setdefault(stated, []).append(entry)
     kept = {**context.rest(), **top.rest()}
-    named_entries = [pair for stated, own in entries.items() for pair in _instances(stated, _told_apart(own))]
+    like_settings = _arguments_like_settings(entries)
+    named_entries = [
+        pair for stated, own in entries.items() for pair in _instances(stated, _told_apart(own), like_settings)
+    ]
     runs = grouped((name.series, (name, own)) for name, own in named_entries)
+    version = "unknown" if file.json is None else shared["tool_version"]
     for series, benchmarks in runs.items():
         first = benchmarks[0][0]
         yield ForeignRun(
             key=f"{series} #{index + 1}" if index else series,
-            results=list(understood(file, benchmarks, lambda one: _result(*one, doubts))),
+            results=list(understood(file, benchmarks, lambda one: _result(*one, doubts, version))),
             runtime="native",
             runtime_mode={**first.clock, **first.arguments.mode},
             kept=kept | ({"complexity": complexity[first.function]} if first.function in complexity else {}),
@@ -179,14 +203,38 @@ def _told_apart(entries: Sequence[Fields]) -> list[list[Fields]]:
     return [*grouped(labelled).values()]
 
 
-def _instances(stated: str, instances: Sequence[Sequence[Fields]]) -> Iterator[tuple[Name, Sequence[Fields]]]:
+def _arguments_like_settings(entries: Mapping[str, Sequence[Fields]]) -> set[tuple[str, str]]:
+    """Functions that have an argument called like a setting (ArgName("iterations")), with its name: where the number in
+    a name is not the one that was measured with, or where only aggregates tell and there are several."""
+    numbers: dict[tuple[str, str], set[int]] = {}
+    is_measured: dict[tuple[str, str], bool] = {}
+    for text, own in entries.items():
+        stated = settings.groupdict() if (settings := SETTINGS.search(text)) else {}
+        for setting, name in LENGTHS.items():
+            if stated.get(setting) is None:
+                continue
+            key, number = (text.partition("/")[0], setting), int(stated[setting])
+            numbers.setdefault(key, set()).add(number)
+            for entry in own:
+                if entry.peek("run_type") == "aggregate" or entry.peek("error_occurred") or entry.peek("skipped"):
+                    continue
+                if (measured_with := entry.peek(name)) is not None:
+                    # The iterations are those of all threads together.
+                    same = measured_with in (number, number * int(stated["threads"] or 1))
+                    is_measured[key] = is_measured.get(key, True) and same
+    return {key for key, several in numbers.items() if not is_measured.get(key, len(several) == 1)}
+
+
+def _instances(
+    stated: str, instances: Sequence[Sequence[Fields]], like_settings: Set[tuple[str, str]]
+) -> Iterator[tuple[Name, Sequence[Fields]]]:
     """The entries of each benchmark that was registered under this name: several have their labels as variants, or
     their number if the labels do not tell them apart."""
     labels = [own[0].peek("label") for own in instances]
     is_told = len(set(map(str, labels))) == len(labels)
     for index, (label, own) in enumerate(zip(labels, instances, strict=True)):
         variant = {"label": str(label)} if is_told and label else {"instance": f"#{index + 1}"} if index else {}
-        yield parsed_name(stated, variant if len(instances) > 1 else {}), own
+        yield parsed_name(stated, variant if len(instances) > 1 else {}, like_settings), own
 
 
 def _with_aggregates(entries: Sequence[Fields]) -> Iterator[Fields]:
@@ -223,29 +271,31 @@ def _of_csv(file: ForeignFile) -> list[Fields]:
     rows = csv_table_rows(file, IS_HEADER, ends_early=True)
     entries = ((table, _entry(file, row)) for table, row in rows)
     tables = grouped((table, entry) for table, entry in entries if entry)
-    contexts = _printed_contexts(file)
+    start, _ = find_header(file, IS_HEADER)
+    headers = [number for number, cells in csv_lines(file, start=start) if IS_HEADER(cells)]
+    contexts = _printed_contexts(file, headers)
     return [
         Fields(file, {"context": contexts[table], "benchmarks": own}, f"table {index + 1}" if index else "")
         for index, (table, own) in enumerate(tables.items())
     ]
 
 
-def _printed_contexts(file: ForeignFile) -> list[dict[str, Any]]:
-    """The context of each table as in the JSON, from what is printed above it, which is not left out then."""
-    contexts: list[dict[str, Any]] = [{}]  # one more than headers: the last is below the last of them
+def _printed_contexts(file: ForeignFile, headers: Sequence[int]) -> list[dict[str, Any]]:
+    """The context of each table as in the JSON, from what is printed above its header, which is not left out then."""
+    contexts: list[dict[str, Any]] = [{} for _ in (*headers, None)]  # the last is below the last of them
     read: set[str] = set()
     for number, line in enumerate(file.lines(), 1):
-        if "real_time" in line and IS_HEADER([cell.strip('" ') for cell in line.split(",")]):
-            contexts.append({})
-        elif found := CONTEXT.fullmatch(line.strip()):
-            stated = {name: word for name, word in found.groupdict().items() if word}
-            if "size" in stated:
-                cache = {"level": int(stated["level"]), "type": stated["type"], "size": int(stated["size"]) * 1024}
-                contexts[-1].setdefault("caches", []).append(cache)
-            else:
-                numbers = {name: parsed_number(stated[name]) for name in ("num_cpus", "mhz_per_cpu") if name in stated}
-                contexts[-1] |= {name: WARNINGS.get(word, word) for name, word in stated.items()} | numbers
-            read.add(f"line {number}")
+        if not (found := CONTEXT.fullmatch(line.strip())):
+            continue
+        context = contexts[bisect_left(headers, number)]
+        stated = {name: word for name, word in found.groupdict().items() if word}
+        if "size" in stated:
+            cache = {"level": int(stated["level"]), "type": stated["type"], "size": int(stated["size"]) * 1024}
+            context.setdefault("caches", []).append(cache)
+        else:
+            numbers = {name: parsed_number(stated[name]) for name in ("num_cpus", "mhz_per_cpu") if name in stated}
+            context |= {name: WARNINGS.get(word, word) for name, word in stated.items()} | numbers
+        read.add(f"line {number}")
     for one in [one for one in file.left_out if one.place in read]:
         del file.left_out[one]
     return contexts
@@ -268,24 +318,36 @@ def _entry(file: ForeignFile, row: Fields) -> dict[str, Any] | None:
     return {**values, "error_occurred": values.get("error_occurred") == "true"}
 
 
-def parsed_name(text: str, variant: Mapping[str, str] = MappingProxyType({})) -> Name:
+def parsed_name(
+    text: str,
+    variant: Mapping[str, str] = MappingProxyType({}),
+    like_settings: Set[tuple[str, str]] = frozenset(),
+) -> Name:
     """The function and arguments in a name such as "BM_Sort/64/order:2/repeats:3", and those of a variant; unnamed
-    arguments by position."""
-    function: list[str] = []
+    arguments by position, and a name for the second time with its number."""
+    settings = SETTINGS.search(text)
+    first, *parts = (text[: settings.start()] if settings else text).split("/")
+    stated = settings.groupdict() if settings else {}
+    parts += [f"{one}:{stated[one]}" for one in LENGTHS if stated.get(one) and (first, one) in like_settings]
+    parts += [f"threads:{stated['threads']}"] if stated.get("threads") else []
+    function = [first]
     arguments: dict[str, int | float | str] = {}
-    mode: dict[str, Scalar] = {}
-    for part in text.split("/"):
+    unnamed = count()
+    for part in parts:
         named = NAMED.fullmatch(part)
-        if part in CLOCKS:
-            mode["clock"] = f"{mode['clock']}/{part}" if "clock" in mode else part
-        elif NUMBER.fullmatch(part):
-            arguments[f"arg{sum(name.startswith('arg') for name in arguments)}"] = parsed_number(part)
-        elif named is None:
+        if named is None and not NUMBER.fullmatch(part):
             function.append(part)
-        elif named[1] not in SETTINGS:
-            arguments[named[1]] = parsed_number(named[2])
-    named_function = "/".join(function) or text
-    return Name(function=named_function, arguments=arguments_of(named_function, {**arguments, **variant}), clock=mode)
+            continue
+        name, value = (named[1], named[2]) if named else (f"arg{next(unnamed)}", part)
+        numbered = (f"{name}_{number}" for number in count(2))
+        arguments[next(one for one in chain([name], numbered) if one not in arguments)] = parsed_number(value)
+    function_name = "/".join(function)
+    return Name(
+        function=function_name,
+        arguments=arguments_of(function_name, {**arguments, **variant}),
+        clock={"clock": clock.strip("/")} if (clock := stated.get("clock")) else {},
+        threads=int(stated.get("threads") or 1),
+    )
 
 
 def _whole(entry: Fields) -> dict[str, Json]:
@@ -293,7 +355,37 @@ def _whole(entry: Fields) -> dict[str, Json]:
     return {name: entry.any(name) for name in entry}
 
 
-def _result(name: Name, entries: Sequence[Fields], doubts: Sequence[Doubt]) -> Result:
+@dataclass(frozen=True, kw_only=True)
+class Factors:
+    """What several threads make of the numbers of a version of the library."""
+
+    time: float = 1.0
+    """From real_time to the wall time of an iteration."""
+    wall_rate: float = 1.0
+    """From a rate over the wall time to that of all threads."""
+    cpu_rate: float = 1.0
+    """From a rate over the CPU time to one over that of all threads."""
+
+
+def _factors(version: str | None, threads: int) -> Factors | None:
+    """None for several threads if the version is not known. Files without one are of a version before 1.8.4.
+
+    Before 1.9.0 real_time was over the threads; from then on the time of a rate was that of all threads together, which
+    1.9.5 divides by their number (google/benchmark #1836 and #2081).
+    """
+    if threads == 1:
+        return Factors()
+    found = RELEASE.fullmatch(version or "1.8.3")
+    if found is None or (number := tuple(map(int, found.groups()[:3]))) == (0, 0, 0):
+        return None
+    if number >= (1, 9, 5):
+        return Factors(cpu_rate=1 / threads)
+    if found[4]:  # some commit on the way to the next release
+        return None
+    return Factors(wall_rate=threads) if number >= (1, 9) else Factors(time=threads)
+
+
+def _result(name: Name, entries: Sequence[Fields], doubts: Sequence[Doubt], version: str | None) -> Result:
     point = name.arguments.point
     repetitions = [entry for entry in entries if entry.text("run_type") != "aggregate"]
     aggregates = [entry for entry in entries if entry.text("run_type") == "aggregate"]
@@ -307,12 +399,16 @@ def _result(name: Name, entries: Sequence[Fields], doubts: Sequence[Doubt]) -> R
                 doubts=doubts,
             )
     kept: dict[str, Json] = {"aggregates": [_whole(entry) for entry in aggregates]}
+    stated = entries[0].peek("threads")
+    factors = _factors(version, stated if type(stated) is int and stated > 0 else name.threads)
+    factor = factors.time if factors else 1.0
     if not repetitions:  # written with --benchmark_report_aggregates_only
         found = {entry.text("aggregate_name"): entry for entry in aggregates}
-        metrics = {column: _ms(found[name], "real_time") for name, column in AGGREGATES.items() if name in found}
+        columns = AGGREGATES if factors else {"mean": "real_time_ms"}
+        metrics = {column: _ms(found[name], "real_time") * factor for name, column in columns.items() if name in found}
         of_mean = [found[name].unread_copy() for name in ("mean",) if name in found]
         cpu_ms, times_ms = ([_ms(fields, name) for fields in of_mean] for name in ("cpu_time", "real_time"))
-        counters, missing = _counters(of_mean, times_ms, cpu_ms)
+        counters, missing = _counters(of_mean, times_ms, cpu_ms, name.is_wall, factors)
         return foreign_result(
             point,
             metrics={**metrics, **counters},
@@ -328,7 +424,10 @@ def _result(name: Name, entries: Sequence[Fields], doubts: Sequence[Doubt]) -> R
     )
     if len(set(blocks)) > 1:
         kept["iterations"] = list[Json](blocks)
-    counters, missing = _counters(repetitions, values_ms, cpu_ms)
+    counters, missing = _counters(repetitions, values_ms, cpu_ms, name.is_wall, factors)
+    times_ms = [value * factor for value in values_ms]
+    if factors is None and times_ms:
+        counters["real_time_ms"] = fmean(times_ms)
     rests: list[Json] = [
         {word: rest for word, rest in repetition.rest().items() if word not in STATED} for repetition in repetitions
     ]
@@ -336,14 +435,23 @@ def _result(name: Name, entries: Sequence[Fields], doubts: Sequence[Doubt]) -> R
         point,
         metrics=counters,
         missing=missing,
-        samples=[block(0, values_ms, inner_loops=min(blocks))],
+        samples=[
+            block(0, times_ms, inner_loops=min(blocks))
+            if factors
+            else measured("real_time", times_ms, inner_loops=min(blocks))
+        ],
+        iterations=len(times_ms),
         kept={**kept, "entries": rests},
         doubts=doubts,
     )
 
 
 def _counters(
-    entries: Sequence[Fields], values_ms: Sequence[float], cpu_ms: Sequence[float]
+    entries: Sequence[Fields],
+    values_ms: Sequence[float],
+    cpu_ms: Sequence[float],
+    is_wall: bool,
+    factors: Factors | None,
 ) -> tuple[dict[str, float], dict[str, str]]:
     """The CPU time and the benchmark's own counters, means over the entries, and the reasons for those that are left
     out: a counter with a value that cannot be takes no other with it."""
@@ -353,7 +461,7 @@ def _counters(
         stated = [entry.peek(counter) for entry in entries]
         if not all(map(is_number, stated)):
             continue
-        column = COUNTERS.get(counter, f"counter_{counter}")
+        column = COUNTERS.get(counter, f"counter_{counter}") if factors else f"counter_{counter}"
         values = [entry.number(counter) for entry in entries]
         numbers = [value for value in values if value is not None]
         if len(numbers) == len(values):
@@ -361,16 +469,21 @@ def _counters(
         else:
             bad = next(one for one, value in zip(stated, values, strict=True) if value is None)
             missing[column] = f"left_out: {shortened(bad)} in the file"
-    is_wall = any(f"/{clock}" in (entries[0].text("name") or "") for clock in WALL_CLOCKS) if entries else False
-    is_other_time = bool(values_ms and cpu_ms) and abs(fmean(cpu_ms) - fmean(values_ms)) > SAME_TIME * fmean(values_ms)
-    if is_other_time and not is_wall:
+    rates = {column: counters.pop(column) for column in PER_CPU_TIME if column in counters}
+    if factors is None:
+        missing |= {column: OF_NO_VERSION for name, column in COUNTERS.items() if f"counter_{name}" in counters}
+        missing["latency_median_ms"] = OF_NO_VERSION
+    elif is_wall:
+        counters |= {column: rate * factors.wall_rate for column, rate in rates.items()}
+    elif factors != Factors() or (
+        values_ms and cpu_ms and abs(fmean(cpu_ms) - fmean(values_ms)) > SAME_TIME * fmean(values_ms)
+    ):
         # A rate is over the CPU time, unless the benchmark asks for the wall time.
-        counters = {PER_CPU_TIME.get(column, column): value for column, value in counters.items()}
-        missing |= {column: OF_CPU_TIME for column, other in PER_CPU_TIME.items() if other in counters}
+        counters |= {PER_CPU_TIME[column]: rate * factors.cpu_rate for column, rate in rates.items()}
+        missing |= dict.fromkeys(rates, OF_CPU_TIME)
+    else:
+        counters |= rates
     return {**({"cpu_time_ms": fmean(cpu_ms)} if cpu_ms else {}), **counters}, missing
-
-
-WALL_CLOCKS = ("real_time", "manual_time")
 
 
 def _ms(entry: Fields, field_name: str) -> float:

@@ -98,6 +98,11 @@ def test_complexity_is_kept_with_its_function(changed):
         ("BM_Read/process_time/real_time", "BM_Read", {}, {"clock": "process_time/real_time"}),
         ("vec/push_back/kind:small", "vec/push_back", {}, {"variant": "kind=small"}),
         ("BM_Denoise/steps:0.5", "BM_Denoise", {}, {"variant": "steps=0.5"}),
+        ("dup/n:300/n:2/5", "dup", {"n": 300, "n_2": 2, "arg0": 5}, {}),
+        ("args/args:7/3", "args", {"args": 7, "arg0": 3}, {}),
+        ("fit/iterations:10/8", "fit", {"iterations": 10, "arg0": 8}, {}),
+        ("fit/min_time:2/iterations:10", "fit", {"min_time": 2}, {}),
+        ("onnx:bert/steps:8/fp16", "onnx:bert/fp16", {"steps": 8}, {}),
     ],
 )
 def test_a_name_is_split_into_function_and_arguments(text, function, arguments, mode):
@@ -111,6 +116,80 @@ def test_arguments_that_are_axes_are_in_their_columns():
     assert (found.point.batch_size, found.point.sequence_length, found.point.new_tokens) == (8, 128, 16)
     assert found.setup == {"model_id": "gpt2", "precision": "bfloat16", "num_threads": 4}
     assert found.mode == {"benchmark": "BM_Forward"}
+
+
+ENTRY = {"run_type": "iteration", "real_time": 10.0, "cpu_time": 2.0, "time_unit": "ms"}
+
+
+def axes_of(tmp_path, *entries):
+    """The axes of the results of these names, with what the entries have further."""
+    benchmarks = [{**ENTRY, "name": name, "run_name": name, **others} for name, others in entries]
+    (tmp_path / "out.json").write_text(json.dumps({"context": {}, "benchmarks": benchmarks}))
+    runs = PLUGIN.runs(read_file(tmp_path / "out.json"))
+    return [result.point.axes for run in runs for result in run.results]
+
+
+MEAN = {"run_type": "aggregate", "aggregate_name": "mean", "iterations": 3}
+
+
+@pytest.mark.parametrize(
+    ("entries", "axes"),
+    [
+        ([("f/iterations:50", {"iterations": 50, "repetitions": 1})], [{}]),
+        ([("f/iterations:50/real_time/threads:4", {"iterations": 200, "threads": 4})], [{}]),
+        ([("f/iterations:50", {"error_occurred": True, "iterations": 0})], [{}]),
+        ([("f/iterations:50", MEAN)], [{}]),
+        (
+            [("f/iterations:10", {"iterations": 20182}), ("f/iterations:1000", {"iterations": 1000})],
+            [{"iterations": 10}, {"iterations": 1000}],
+        ),
+        ([("f/iterations:10", MEAN), ("f/iterations:1000", MEAN)], [{"iterations": 10}, {"iterations": 1000}]),
+        ([("f/repeats:3", {"iterations": 9, "repetitions": 3})], [{}]),
+        ([("f/repeats:3", {"iterations": 9, "repetitions": 1})], [{"repeats": 3}]),
+    ],
+)
+def test_an_argument_that_is_called_like_a_setting_is_an_axis(tmp_path, entries, axes):
+    assert axes_of(tmp_path, *entries) == axes
+
+
+@pytest.mark.parametrize(
+    ("version", "clock", "latency_ms", "rate"),
+    [
+        (None, "/real_time", 40, ("throughput_samples_per_sec", 400)),
+        ("1.8.5", "/real_time", 40, ("throughput_samples_per_sec", 400)),
+        ("v1.8.5", "", 40, ("items_per_cpu_sec", 400)),
+        ("v1.9.0", "/real_time", 10, ("throughput_samples_per_sec", 1600)),
+        ("v1.9.4", "", 10, ("items_per_cpu_sec", 400)),
+        ("1.9.5", "/manual_time", 10, ("throughput_samples_per_sec", 400)),
+        ("v1.9.5-12-gabc", "", 10, ("items_per_cpu_sec", 100)),
+        ("v1.8.5-30-gabc", "/real_time", None, ("counter_items_per_second", 400)),
+        ("0.0.0", "", None, ("counter_items_per_second", 400)),
+    ],
+)
+def test_times_and_rates_of_several_threads_are_read_as_their_version_of_the_library_states_them(
+    tmp_path, version, clock, latency_ms, rate
+):
+    name = f"BM_B{clock}/threads:4"
+    entry = {**ENTRY, "name": name, "iterations": 100, "threads": 4, "items_per_second": 400.0}
+    data = {"context": {"library_version": version}, "benchmarks": [entry, {**entry, "name": f"BM_B{clock}/threads:1"}]}
+    data["benchmarks"][1]["threads"] = 1
+    (tmp_path / "out.json").write_text(json.dumps(data))
+    (of_four,), (of_one,) = (run.results for run in PLUGIN.runs(read_file(tmp_path / "out.json")))
+    assert of_four.metrics.get("latency_median_ms") == latency_ms
+    assert of_four.metrics.get("real_time_ms") == (None if latency_ms else 10)
+    assert of_four.metrics[rate[0]] == rate[1]
+    assert "the file names none" in of_four.missing["latency_median_ms"] if latency_ms is None else True
+    assert of_one.metrics["latency_median_ms"] == 10
+
+
+def test_the_csv_does_not_say_which_time_several_threads_have(tmp_path):
+    header = "name,iterations,real_time,cpu_time,time_unit,items_per_second"
+    rows = ["f/threads:2,10,5,4,ms,200", "g/threads:2_mean,3,5,4,ms,200", "g/threads:2_stddev,3,1,1,ms,2"]
+    (tmp_path / "a.csv").write_text("\n".join([header, *rows]))
+    for run in PLUGIN.runs(read_file(tmp_path / "a.csv")):
+        (result,) = run.results
+        assert result.metrics == {"cpu_time_ms": 4, "real_time_ms": 5, "counter_items_per_second": 200}
+        assert result.missing["throughput_samples_per_sec"] == result.missing["latency_median_ms"]
 
 
 @pytest.mark.parametrize(
@@ -230,6 +309,17 @@ def test_the_context_that_is_printed_above_a_table_is_that_of_the_json(tmp_path)
     )
     assert [doubt.kind for doubt in first.results[0].doubts] == []
     assert [doubt.kind for doubt in second.results[0].doubts] == ["governor"]
+    assert not file.left_out
+
+
+def test_a_column_name_with_a_line_break_moves_no_context_to_another_table(tmp_path):
+    header = 'name,iterations,"my\nctr",real_time,cpu_time,time_unit'
+    dates = [f"2026-11-22T14:34:0{number}+00:00" for number in range(4)]
+    tables = [f"{date}\n{header}\nf,5,1,100,90,ns\n" for date in dates]
+    tables[0] = tables[0].replace("my\nctr", "my ctr")
+    (tmp_path / "a.csv").write_text("".join(tables))
+    file = read_file(tmp_path / "a.csv")
+    assert [run.started_at for run in PLUGIN.runs(file)] == dates
     assert not file.left_out
 
 
