@@ -233,16 +233,16 @@ def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN
         return f"{len(labels)}: {' .. '.join(dict.fromkeys(labels[:1] + labels[-1:]))}"
 
     columns: list[Column[CellPlan]] = [
-        Column(heading="model", text=lambda plan: plan.cell.subject, is_key=True),
-        Column(heading="family", text=lambda plan: plan.cell.workload.family, spare=1),
-        Column(heading="device", text=lambda plan: plan.cell.device.selector, is_key=True),
-        Column(heading="runtime", text=lambda plan: plan.cell.runtime, is_key=True),
-        Column(heading="precision", text=lambda plan: plan.cell.precision, is_key=True),
-        Column(heading="threads", text=lambda plan: _threads(plan.cell.num_threads), is_number=True, is_key=True),
-        Column(heading="weights", text=lambda plan: plan.cell.workload.weights, is_key=True),
-        Column(heading="launches", text=lambda plan: str(plan.settings.launches), is_number=True, is_key=True),
-        Column(heading="points", text=labels_text),
-        Column(heading="time", text=time_text),
+        Column("model", lambda plan: plan.cell.subject, is_key=True),
+        Column("family", lambda plan: plan.cell.workload.family, spare=1),
+        Column("device", lambda plan: plan.cell.device.selector, is_key=True),
+        Column("runtime", lambda plan: plan.cell.runtime, is_key=True),
+        Column("precision", lambda plan: plan.cell.precision, is_key=True),
+        Column("threads", lambda plan: _threads(plan.cell.num_threads), is_number=True, is_key=True),
+        Column("weights", lambda plan: plan.cell.workload.weights, is_key=True),
+        Column("launches", lambda plan: str(plan.settings.launches), is_number=True, is_key=True),
+        Column("points", labels_text),
+        Column("time", time_text),
     ]
     table = table_of(columns, plans, page)
     skipped = grouped(
@@ -304,15 +304,15 @@ def _validity(cell: CellSummary) -> str | None:
 
 
 CELL_COLUMNS: tuple[Column[CellSummary], ...] = (
-    Column(heading="model", text=lambda cell: cell.subject, is_key=True),
-    Column(heading="family", text=lambda cell: cell.family, spare=1),
-    Column(heading="device", text=lambda cell: cell.device, is_key=True),
-    Column(heading="runtime", text=lambda cell: cell.runtime, is_key=True),
-    Column(heading="precision", text=lambda cell: cell.precision, is_key=True),
-    Column(heading="threads", text=lambda cell: _threads(cell.num_threads), is_number=True, is_key=True),
-    Column(heading="points", text=points_text),
-    Column(heading="best throughput", text=best_text),
-    Column(heading="doubts", text=_validity, is_state=True),
+    Column("model", lambda cell: cell.subject, is_key=True),
+    Column("family", lambda cell: cell.family, spare=1),
+    Column("device", lambda cell: cell.device, is_key=True),
+    Column("runtime", lambda cell: cell.runtime, is_key=True),
+    Column("precision", lambda cell: cell.precision, is_key=True),
+    Column("threads", lambda cell: _threads(cell.num_threads), is_number=True, is_key=True),
+    Column("points", points_text),
+    Column("best throughput", best_text),
+    Column("doubts", _validity, is_state=True),
 )
 
 

@@ -24,12 +24,12 @@ from benchmarking.core.errors import (
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, utc_now, uuid7
 from benchmarking.core.quality import Quality, QualitySettings, quality_lines
-from benchmarking.core.records import Scalar, canonical_hash, to_json
+from benchmarking.core.records import canonical_hash, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import why_text, wrapped
+from benchmarking.core.text import told_apart, why_text, wrapped
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.flags import repeated_request
 from benchmarking.sweep.plan.measuring_settings import MEASURING, QUALITY, measured_by
@@ -172,16 +172,6 @@ def _plans(
 def _names(stored: Sequence[MeasuredRun]) -> dict[str, str]:
     """Run id -> the name of its setup, with the threads and options in which others of the same model, device, runtime
     and precision differ."""
-    alike: dict[str, dict[str, dict[str, Scalar | None]]] = {}
-    for run in stored:
-        name = f"{run.model_id} {run.device} {run.runtime} {run.precision}"
-        settings = {"threads": run.num_threads, "processors": run.cpu_list, **run.runtime_mode}
-        alike.setdefault(name, {})[run.run_id] = settings
-    found: dict[str, str] = {}
-    for name, by_run in alike.items():
-        keys = dict.fromkeys(key for settings in by_run.values() for key in settings)
-        differing = [key for key in keys if len({str(settings.get(key)) for settings in by_run.values()}) > 1]
-        for run_id, settings in by_run.items():
-            words = [f"{key} {settings[key]}" for key in differing if settings.get(key) is not None]
-            found[run_id] = ", ".join([name, *words])
-    return found
+    settings = [{"threads": run.num_threads, "processors": run.cpu_list, **run.runtime_mode} for run in stored]
+    names = told_apart([f"{run.model_id} {run.device} {run.runtime} {run.precision}" for run in stored], settings)
+    return dict(zip((run.run_id for run in stored), names, strict=True))

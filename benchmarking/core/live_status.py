@@ -349,18 +349,18 @@ def point_facts(now: CurrentPoint) -> dict[str, str]:
 
 
 CELLS = (
-    Column[CellProgress](heading="run", text=lambda cell: cell.name, is_key=True),
-    Column[CellProgress](heading="points", text=lambda cell: f"{cell.done}/{cell.total}", is_number=True),
-    Column[CellProgress](heading="failed", text=lambda cell: str(cell.failed or "") or None, is_number=True),
+    Column[CellProgress]("run", lambda cell: cell.name, is_key=True),
+    Column[CellProgress]("points", lambda cell: f"{cell.done}/{cell.total}", is_number=True),
+    Column[CellProgress]("failed", lambda cell: str(cell.failed or "") or None, is_number=True),
 )
 MACHINES = (
-    Column[MachineProgress](heading="worker", text=lambda row: row.worker, is_key=True),
-    Column[MachineProgress](heading="host", text=lambda row: row.host, spare=1),
-    Column[MachineProgress](heading="device", text=lambda row: row.device, is_key=True),
-    Column[MachineProgress](heading="state", text=lambda row: row.state, is_state=True),
-    Column[MachineProgress](heading="points", text=lambda row: str(row.done), is_number=True),
-    Column[MachineProgress](heading="failed", text=lambda row: str(row.failed), is_number=True),
-    Column[MachineProgress](heading="measures", text=lambda row: row.activity or None),
+    Column[MachineProgress]("worker", lambda row: row.worker, is_key=True),
+    Column[MachineProgress]("host", lambda row: row.host, spare=1),
+    Column[MachineProgress]("device", lambda row: row.device, is_key=True),
+    Column[MachineProgress]("state", lambda row: row.state, is_state=True),
+    Column[MachineProgress]("points", lambda row: str(row.done), is_number=True),
+    Column[MachineProgress]("failed", lambda row: str(row.failed), is_number=True),
+    Column[MachineProgress]("measures", lambda row: row.activity or None),
 )
 USES = {"utilization_mean_percent": "utilization %", "power_mean_w": "power W"}
 """Use of the device during the monitored calls of a point -> heading."""
@@ -369,14 +369,14 @@ USES = {"utilization_mean_percent": "utilization %", "power_mean_w": "power W"}
 def results(now_s: float) -> tuple[Column[PointResult], ...]:
     """The columns of the latest results."""
     return (
-        Column(heading="run", text=lambda point: point.cell, is_key=True, spare=2),
-        Column(heading="point", text=lambda point: point.point, is_key=True),
-        Column(heading="launch", text=lambda point: str(point.launch), is_number=True, spare=3),
-        Column(heading="median ms", text=lambda point: _number(point.median_ms), is_number=True),
-        Column(heading="calls", text=lambda point: str(point.calls or "") or None, is_number=True, spare=4),
-        *(Column(heading=heading, text=partial(_use, name), is_number=True, spare=1) for name, heading in USES.items()),
-        Column(heading="state", text=_state, is_state=True),
-        Column(heading="ago", text=lambda point: age(point.at_s, now_s)),
+        Column("run", lambda point: point.cell, is_key=True, spare=2),
+        Column("point", lambda point: point.point, is_key=True),
+        Column("launch", lambda point: str(point.launch), is_number=True, spare=3),
+        Column("median ms", lambda point: _number(point.median_ms), is_number=True),
+        Column("calls", lambda point: str(point.calls or "") or None, is_number=True, spare=4),
+        *(Column(heading, partial(_use, name), is_number=True, spare=1) for name, heading in USES.items()),
+        Column("state", _state, is_state=True),
+        Column("ago", lambda point: age(point.at_s, now_s)),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from benchmarking.core.lazy_dataclass import dataclass
@@ -55,13 +56,14 @@ class Table:
     """Headings of the columns dropped for lack of space."""
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: with them Column[Thing](...) fails in Python 3.11
+@dataclass(frozen=True)  # no slots: with them Column[Thing](...) fails in Python 3.11
 class Column(Generic[Item]):
     """A column of a table with one row per thing."""
 
     heading: str
     text: Callable[[Item], str | None]
     """The cell of a thing; None shows as "-"."""
+    _: KW_ONLY
     is_number: bool = False
     is_state: bool = False
     is_key: bool = False

@@ -157,8 +157,8 @@ def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[R
     decimals = _decimals(levels)
     of_times = [
         Column[Result](
-            heading=f"{heading} {word} ms",
-            text=_value(name),
+            f"{heading} {word} ms",
+            _value(name),
             is_number=True,
             spare=(0 if is_tail else 2) if time in limits else (5 if is_tail else 3) + (time == "e2e"),
         )
@@ -166,18 +166,16 @@ def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[R
         for is_tail, word, name in ((False, "p50", middle), (True, f"p{tail}", f"{begin}_p{tail}_ms"))
     ]
     return [
-        Column[Result](heading="server", text=lambda one: _fact(one, "server"), is_key=True),
-        Column[Result](heading="lengths", text=lambda one: _fact(one, "lengths"), is_key=True),
-        Column[Result](heading="level", text=lambda one: _level_text(one, decimals, is_cell=True), is_key=True),
-        Column[Result](heading="requests", text=_value("requests_sent"), is_number=True),
-        Column[Result](
-            heading="failed", text=_value("requests_failed"), is_number=True, spare=0 if has_failures else 7
-        ),
-        Column[Result](heading="requests/s", text=_value("throughput_samples_per_sec"), is_number=True),
-        Column[Result](heading="tokens/s", text=_value("throughput_tokens_per_sec"), is_number=True, spare=1),
-        Column[Result](heading="goodput/s", text=_value(GOODPUT), is_number=True),
+        Column[Result]("server", lambda one: _fact(one, "server"), is_key=True),
+        Column[Result]("lengths", lambda one: _fact(one, "lengths"), is_key=True),
+        Column[Result]("level", lambda one: _level_text(one, decimals, is_cell=True), is_key=True),
+        Column[Result]("requests", _value("requests_sent"), is_number=True),
+        Column[Result]("failed", _value("requests_failed"), is_number=True, spare=0 if has_failures else 7),
+        Column[Result]("requests/s", _value("throughput_samples_per_sec"), is_number=True),
+        Column[Result]("tokens/s", _value("throughput_tokens_per_sec"), is_number=True, spare=1),
+        Column[Result]("goodput/s", _value(GOODPUT), is_number=True),
         *of_times,
-        Column[Result](heading="validity", text=lambda one: one.validity or one.status, is_state=True),
+        Column[Result]("validity", lambda one: one.validity or one.status, is_state=True),
     ]
 
 

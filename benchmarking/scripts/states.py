@@ -285,33 +285,33 @@ def _throughput(result: ResultRecord) -> str | None:
 
 
 BUILDS: tuple[Column[BuildRecord], ...] = (
-    Column(heading="runtime", text=lambda one: one.runtime, is_key=True),
-    Column(heading="device", text=lambda one: one.device, is_key=True),
-    Column(heading="precision", text=lambda one: one.precision),
-    Column(heading="build", text=lambda one: one.kind or "none"),
-    Column(heading="opset", text=lambda one: None if one.opset is None else str(one.opset)),
-    Column(heading="size", text=lambda one: None if one.size_bytes is None else size_text(one.size_bytes)),
-    Column(heading="build s", text=lambda one: _shown(one.build_s), is_number=True),
-    Column(heading="digest", text=lambda one: ", ".join(d[:12] for d in one.digests) or None, spare=1),
+    Column("runtime", lambda one: one.runtime, is_key=True),
+    Column("device", lambda one: one.device, is_key=True),
+    Column("precision", lambda one: one.precision),
+    Column("build", lambda one: one.kind or "none"),
+    Column("opset", lambda one: None if one.opset is None else str(one.opset)),
+    Column("size", lambda one: None if one.size_bytes is None else size_text(one.size_bytes)),
+    Column("build s", lambda one: _shown(one.build_s), is_number=True),
+    Column("digest", lambda one: ", ".join(d[:12] for d in one.digests) or None, spare=1),
 )
 RESULTS: tuple[Column[ResultRecord], ...] = (
-    Column(heading="runtime", text=lambda one: one.runtime, is_key=True),
-    Column(heading="device", text=lambda one: one.device, is_key=True),
-    Column(heading="precision", text=lambda one: one.precision),
-    Column(heading="point", text=lambda one: one.point),
-    Column(heading="status", text=lambda one: one.status, is_state=True),
-    Column(heading="mean ms", text=lambda one: _shown(one.mean_latency), is_number=True),
-    Column(heading="throughput", text=_throughput, is_number=True),
-    Column(heading="measured", text=lambda one: one.measured_at[:16], spare=2),
-    Column(heading="error", text=lambda one: one.error, spare=1),
+    Column("runtime", lambda one: one.runtime, is_key=True),
+    Column("device", lambda one: one.device, is_key=True),
+    Column("precision", lambda one: one.precision),
+    Column("point", lambda one: one.point),
+    Column("status", lambda one: one.status, is_state=True),
+    Column("mean ms", lambda one: _shown(one.mean_latency), is_number=True),
+    Column("throughput", _throughput, is_number=True),
+    Column("measured", lambda one: one.measured_at[:16], spare=2),
+    Column("error", lambda one: one.error, spare=1),
 )
 STATES: tuple[Column[ScriptState], ...] = (
-    Column(heading="script build", text=lambda one: one.name, is_key=True),
-    Column(heading="model", text=lambda one: one.model_id),
-    Column(heading="inputs", text=lambda one: first_few(one.shapes, 1, "; "), spare=1),
-    Column(heading="runtimes", text=lambda one: _listed(engine.runtime for engine in one.engines)),
-    Column(heading="opset", text=lambda one: _listed(str(engine.opset) for engine in one.engines if engine.opset)),
-    Column(heading="results", text=lambda one: str(len(one.results)), is_number=True),
+    Column("script build", lambda one: one.name, is_key=True),
+    Column("model", lambda one: one.model_id),
+    Column("inputs", lambda one: first_few(one.shapes, 1, "; "), spare=1),
+    Column("runtimes", lambda one: _listed(engine.runtime for engine in one.engines)),
+    Column("opset", lambda one: _listed(str(engine.opset) for engine in one.engines if engine.opset)),
+    Column("results", lambda one: str(len(one.results)), is_number=True),
 )
 
 

@@ -221,26 +221,23 @@ def _commits(row: Mapping[str, Any]) -> str:
 
 
 COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
-    Column(heading="alert", text=itemgetter("alert_id"), is_key=True),
+    Column("alert", itemgetter("alert_id"), is_key=True),
     *(
-        Column[Mapping[str, Any]](heading=heading(name), text=itemgetter(name), is_key=True)
+        Column[Mapping[str, Any]](heading(name), itemgetter(name), is_key=True)
         for name in ("model_id", "device", "device_name", "runtime", "precision", "settings", "metric")
     ),
-    Column(heading="point", text=_point),
+    Column("point", _point),
     Column(
-        heading="change",
-        text=lambda row: None if row["relative_change"] is None else f"{row['relative_change']:+.1%}",
+        "change",
+        lambda row: None if row["relative_change"] is None else f"{row['relative_change']:+.1%}",
         is_number=True,
     ),
-    Column(heading="commits", text=_commits),
-    Column(
-        heading="confirmed",
-        text=lambda row: "no" if row["confirmed_by"] is None and row["change_point_id"] is None else "yes",
-    ),
-    Column(heading="raised", text=lambda row: row["created_at"].isoformat(sep=" ", timespec="minutes")),
-    Column(heading="triage", text=itemgetter("triage")),
-    Column(heading="recovered since", text=itemgetter("recovered_since")),
-    Column(heading="note", text=itemgetter("note")),
+    Column("commits", _commits),
+    Column("confirmed", lambda row: "no" if row["confirmed_by"] is None and row["change_point_id"] is None else "yes"),
+    Column("raised", lambda row: row["created_at"].isoformat(sep=" ", timespec="minutes")),
+    Column("triage", itemgetter("triage")),
+    Column("recovered since", itemgetter("recovered_since")),
+    Column("note", itemgetter("note")),
 )
 
 

@@ -177,11 +177,11 @@ WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition}) ORDER BY star
 """
 
 COLUMNS: tuple[Column[Annotation], ...] = (
-    Column(heading="note", text=lambda one: one.annotation_id, is_key=True),
-    Column(heading="written", text=lambda one: one.created_at.isoformat(sep=" ", timespec="minutes")),
-    Column(heading="about", text=lambda one: f"{one.target_kind} {one.target_id}", is_key=True),
-    Column(heading="author", text=lambda one: one.author),
-    Column(heading="text", text=lambda one: one.note),
+    Column("note", lambda one: one.annotation_id, is_key=True),
+    Column("written", lambda one: one.created_at.isoformat(sep=" ", timespec="minutes")),
+    Column("about", lambda one: f"{one.target_kind} {one.target_id}", is_key=True),
+    Column("author", lambda one: one.author),
+    Column("text", lambda one: one.note),
 )
 
 

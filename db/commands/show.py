@@ -165,12 +165,9 @@ def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
         value(heading=NEXT, text=lambda row: next_launch_text(row["launch_values"]), spare=4),
         *(value(heading=_heading(name), text=partial(_number, name=name)) for name in names[-1:]),
         value(heading="peak MB", text=_peak_memory, spare=1),
-        Column(
-            heading="trend",
-            text=lambda row: sparkline(row["trend"], TREND_WIDTH, bars) if len(row["trend"]) > 1 else None,
-        ),
-        Column(heading="age", text=lambda row: age((now - row["started_at"]).total_seconds())),
-        Column(heading="state", text=_state, is_state=True),
+        Column("trend", lambda row: sparkline(row["trend"], TREND_WIDTH, bars) if len(row["trend"]) > 1 else None),
+        Column("age", lambda row: age((now - row["started_at"]).total_seconds())),
+        Column("state", _state, is_state=True),
     )
 
 

@@ -352,29 +352,29 @@ def _verdict(row: _Row) -> str:
 
 
 _COLUMNS: tuple[Column[_Row], ...] = (
-    Column(heading="point", text=lambda row: row.point, is_key=True),
-    Column(heading="runtime", text=lambda row: row.entry.runtime + " *" * row.is_marked, is_key=True),
+    Column("point", lambda row: row.point, is_key=True),
+    Column("runtime", lambda row: row.entry.runtime + " *" * row.is_marked, is_key=True),
     Column(
-        heading=METRICS["latency_median_ms"].heading,
-        text=lambda row: None if row.entry.median_ms is None else number(row.entry.median_ms),
+        METRICS["latency_median_ms"].heading,
+        lambda row: None if row.entry.median_ms is None else number(row.entry.median_ms),
         is_number=True,
     ),
-    Column(heading="speedup", text=_speedup, is_number=True),
-    Column(heading="95 % interval", text=lambda row: interval_text(row.entry.speedup, _times), is_number=True),
-    Column(heading="error", text=_error, is_number=True),
+    Column("speedup", _speedup, is_number=True),
+    Column("95 % interval", lambda row: interval_text(row.entry.speedup, _times), is_number=True),
+    Column("error", _error, is_number=True),
     Column(
-        heading="equal tokens",
-        text=lambda row: None if row.entry.equal_token_share is None else f"{row.entry.equal_token_share:.0%}",
+        "equal tokens",
+        lambda row: None if row.entry.equal_token_share is None else f"{row.entry.equal_token_share:.0%}",
         is_number=True,
         spare=1,
     ),
     Column(
-        heading="peak MB",
-        text=lambda row: None if row.entry.peak_memory_mb is None else f"{row.entry.peak_memory_mb:.0f}",
+        "peak MB",
+        lambda row: None if row.entry.peak_memory_mb is None else f"{row.entry.peak_memory_mb:.0f}",
         is_number=True,
         spare=2,
     ),
-    Column(heading="doubts", text=_verdict, is_state=True),
+    Column("doubts", _verdict, is_state=True),
 )
 
 

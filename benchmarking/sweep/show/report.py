@@ -108,8 +108,8 @@ def _columns(run: Run) -> list[Column[Result]]:
     return [
         *(_axis(axis) for name, axis in AXES.items() if several or name != "concurrency"),
         _metric("latency_median_ms"),
-        Column(heading=INTERVAL, text=_interval, is_number=True),
-        Column(heading=NEXT, text=lambda result: next_launch_text(_launches(result)), is_number=True, spare=2),
+        Column(INTERVAL, _interval, is_number=True),
+        Column(NEXT, lambda result: next_launch_text(_launches(result)), is_number=True, spare=2),
         _metric("latency_p90_ms", spare=4),
         _metric("total_ms", spare=3),
         *([_metric("latency_request_median_ms", REQUEST)] if several else []),
@@ -123,21 +123,21 @@ def _columns(run: Run) -> list[Column[Result]]:
         _metric("time_per_output_token_ms"),
         _metric("step_ms"),
         Column(
-            heading="peak MB",
-            text=lambda result: (
+            "peak MB",
+            lambda result: (
                 None if (peak := peak_memory_column(result.metrics)) is None else f"{result.metrics[peak]:.0f}"
             ),
             is_number=True,
         ),
         Column(
-            heading="error",
-            text=lambda result: number(value, 2) if (value := result.metrics.get("output_error")) is not None else None,
+            "error",
+            lambda result: number(value, 2) if (value := result.metrics.get("output_error")) is not None else None,
             is_number=True,
             spare=1,
         ),
-        Column(heading="compile s", text=_compile_time, is_number=True, spare=3),
+        Column("compile s", _compile_time, is_number=True, spare=3),
         *(_metric(name, heading) for name, heading in custom.items()),
-        Column(heading="doubts", text=_verdict, is_state=True),
+        Column("doubts", _verdict, is_state=True),
     ]
 
 
@@ -146,13 +146,13 @@ def _axis(axis: Axis) -> Column[Result]:
         value = result.point.value(axis.name)
         return None if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
-    return Column(heading=axis.heading, text=text, is_number=True, is_key=True)
+    return Column(axis.heading, text, is_number=True, is_key=True)
 
 
 def _metric(name: str, heading: str | None = None, *, spare: int = 0) -> Column[Result]:
     return Column(
-        heading=heading or METRICS[name].heading or name,
-        text=lambda result: _number(result.metrics, name),
+        heading or METRICS[name].heading or name,
+        lambda result: _number(result.metrics, name),
         is_number=True,
         spare=spare,
     )
@@ -337,7 +337,7 @@ def interval_text(ratio: Speedup | None, shown: Callable[[float], str] = "{:#.3g
 
 _scaling_column = partial(Column[ScaledPoint], is_number=True)
 _SCALING_COLUMNS: tuple[Column[ScaledPoint], ...] = (
-    Column(heading="point", text=lambda point: point.point, is_key=True),
+    Column("point", lambda point: point.point, is_key=True),
     _scaling_column(heading="threads", text=lambda point: str(point.threads), is_key=True),
     _scaling_column(
         heading=METRICS["latency_median_ms"].heading,
@@ -350,9 +350,5 @@ _SCALING_COLUMNS: tuple[Column[ScaledPoint], ...] = (
     _scaling_column(
         heading="efficiency", text=lambda point: None if point.efficiency is None else f"{point.efficiency:.0%}"
     ),
-    Column(
-        heading="state",
-        text=lambda point: "" if point.status == "ok" else point.status.replace("_", " "),
-        is_state=True,
-    ),
+    Column("state", lambda point: "" if point.status == "ok" else point.status.replace("_", " "), is_state=True),
 )

@@ -139,8 +139,8 @@ def _table(comparison: Comparison, findings: Sequence[Finding], page: Page) -> T
     unit = comparison.unit
     number_column = partial(Column[Finding], is_number=True)
     columns = [
-        Column[Finding](heading="point", text=attrgetter("point"), is_key=True),
-        *(Column[Finding](heading=heading(name), text=partial(_subject, name), is_key=True) for name in several),
+        Column[Finding]("point", attrgetter("point"), is_key=True),
+        *(Column[Finding](heading(name), partial(_subject, name), is_key=True) for name in several),
         number_column(heading=f"A {unit}", text=lambda one: optional_number(one.judgement.before)),
         number_column(heading=f"B {unit}", text=lambda one: optional_number(one.judgement.after)),
         number_column(
@@ -149,9 +149,9 @@ def _table(comparison: Comparison, findings: Sequence[Finding], page: Page) -> T
         ),
         number_column(heading=f"{100 * CONFIDENCE:.0f} % interval", text=_interval),
         number_column(heading="detectable", text=_detectable, spare=1),
-        Column[Finding](heading="verdict", text=lambda one: one.judgement.verdict, is_state=True),
+        Column[Finding]("verdict", lambda one: one.judgement.verdict, is_state=True),
         number_column(heading="launches", text=lambda one: f"{one.before.launches} / {one.after.launches}", spare=2),
-        Column[Finding](heading="doubts", text=_doubts, is_state=True),
+        Column[Finding]("doubts", _doubts, is_state=True),
     ]
     return table_of(columns, findings, page)
 

@@ -142,9 +142,9 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
     several_metrics = len({finding.candidate.metric.column for finding in findings}) > 1
     number_column = partial(Column[Finding], is_number=True)
     columns = [
-        *(Column(heading=heading(name), text=partial(_subject_word, name=name), is_key=True) for name in several),
-        Column(heading="point", text=lambda one: one.candidate.point.label, is_key=True),
-        *([Column[Finding](heading="metric", text=lambda one: one.candidate.metric.column)] if several_metrics else []),
+        *(Column(heading(name), partial(_subject_word, name=name), is_key=True) for name in several),
+        Column("point", lambda one: one.candidate.point.label, is_key=True),
+        *([Column[Finding]("metric", lambda one: one.candidate.metric.column)] if several_metrics else []),
         number_column(
             heading="predicted", text=lambda one: optional_number(one.judgement.centre if one.judgement else None)
         ),
@@ -152,8 +152,8 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
         number_column(
             heading="remeasured", text=lambda one: optional_number(one.confirmation.value if one.confirmation else None)
         ),
-        Column(heading="limit", text=_confirmed_if),
-        Column(heading="unit", text=lambda one: one.candidate.metric.unit, spare=2),  # the metric's name ends with it
+        Column("limit", _confirmed_if),
+        Column("unit", lambda one: one.candidate.metric.unit, spare=2),  # the metric's name ends with it
         number_column(
             heading="change",
             text=lambda one: (
@@ -162,14 +162,14 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
                 else percent_change(one.judgement.relative_change)
             ),
         ),
-        Column(heading="expected", text=_expected),
+        Column("expected", _expected),
         number_column(
             heading="runs",
             text=_runs,
             spare=1,
         ),
-        Column(heading="verdict", text=lambda one: one.verdict, is_state=True),
-        Column(heading="doubts", text=lambda one: doubt_word(one.candidate.doubts) or None, is_state=True),
+        Column("verdict", lambda one: one.verdict, is_state=True),
+        Column("doubts", lambda one: doubt_word(one.candidate.doubts) or None, is_state=True),
     ]
     return table_of(columns, shown, page)
 
@@ -255,14 +255,14 @@ def _quality_table(quality: Sequence[QualityCheck], page: Page = PLAIN) -> Table
     number_column = partial(Column[QualityCheck], is_number=True)
     several = len({check.subject for check in quality}) > 1
     columns = [
-        *([Column[QualityCheck](heading="subject", text=lambda one: one.subject, is_key=True)] if several else []),
-        Column(heading="quality", text=lambda one: QUALITY_METRICS[one.metric].heading, is_key=True),
+        *([Column[QualityCheck]("subject", lambda one: one.subject, is_key=True)] if several else []),
+        Column("quality", lambda one: QUALITY_METRICS[one.metric].heading, is_key=True),
         number_column(heading="baseline", text=lambda one: optional_number(one.before)),
         number_column(heading="now", text=lambda one: optional_number(one.after)),
-        Column(heading="unit", text=lambda one: QUALITY_METRICS[one.metric].unit or None, spare=1),
-        Column(heading="change (95 %)", text=lambda one: one.interval),
-        Column(heading="margin", text=lambda one: QUALITY_METRICS[one.metric].margin_in_words),
-        Column(heading="verdict", text=lambda one: one.judgement.verdict, is_state=True),
+        Column("unit", lambda one: QUALITY_METRICS[one.metric].unit or None, spare=1),
+        Column("change (95 %)", lambda one: one.interval),
+        Column("margin", lambda one: QUALITY_METRICS[one.metric].margin_in_words),
+        Column("verdict", lambda one: one.judgement.verdict, is_state=True),
     ]
     return table_of(columns, [check for check in quality if check.after is not None], page)
 

@@ -173,23 +173,21 @@ def _table(regressions: Sequence[Regression], page: Page = PLAIN) -> Table:
     """A row per regression, without the subjects that all of them share."""
     number_column = partial(Column[Regression], is_number=True)
     several, _ = subjects_of(SHOWN, regressions, getattr)
-    metrics = [Column[Regression](heading="metric", text=lambda one: one.metric.column)]
+    metrics = [Column[Regression]("metric", lambda one: one.metric.column)]
     columns = [
         number_column(heading="change", text=lambda one: percent_change(one.relative_change)),
         number_column(heading="before", text=lambda one: number(one.value_before)),
         number_column(heading="after", text=lambda one: number(one.value_after)),
-        Column(heading="unit", text=lambda one: one.metric.unit, spare=1),  # the metric's name ends with it
+        Column("unit", lambda one: one.metric.unit, spare=1),  # the metric's name ends with it
         *(metrics if len({one.metric.column for one in regressions}) > 1 else []),
-        *(Column[Regression](heading=heading(name), text=attrgetter(name)) for name in several),
-        Column(heading="point", text=lambda one: one.point.label),
-        Column(heading="since", text=lambda one: f"{one.history_time:%Y-%m-%d}"),
-        Column(heading="between", text=_commit_range),
+        *(Column[Regression](heading(name), attrgetter(name)) for name in several),
+        Column("point", lambda one: one.point.label),
+        Column("since", lambda one: f"{one.history_time:%Y-%m-%d}"),
+        Column("between", _commit_range),
         Column(
-            heading="state",
-            text=lambda one: one.state if one.common_shift is None else f"{one.state}, {ENVIRONMENT}",
-            is_state=True,
+            "state", lambda one: one.state if one.common_shift is None else f"{one.state}, {ENVIRONMENT}", is_state=True
         ),
-        Column(heading="now", text=_change_now),
+        Column("now", _change_now),
     ]
     return table_of(columns, regressions, page)
 

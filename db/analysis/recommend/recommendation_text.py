@@ -255,15 +255,15 @@ def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str
     numbers = partial(Column[Rated], is_number=True)
     table = table_of(
         [
-            Column[Rated](heading="precision", text=lambda one: _precision_words(one.option), is_key=True),
-            Column[Rated](heading="runtime", text=lambda one: _runtime(one.option, recommendation), is_key=True),
+            Column[Rated]("precision", lambda one: _precision_words(one.option), is_key=True),
+            Column[Rated]("runtime", lambda one: _runtime(one.option, recommendation), is_key=True),
             numbers(heading=AXES["batch_size"].heading, text=lambda one: str(one.option.point.batch_size)),
             numbers(heading=METRICS["latency_median_ms"].heading, text=lambda one: number(one.option.latency_ms)),
             numbers(heading=unit, text=lambda one: number(one.option.throughput)),
             numbers(heading="peak MB", text=lambda one: optional_number(one.option.memory_mb)),
             *_quality_columns(lambda quantity: 0),
-            Column[Rated](heading="misses", text=lambda one: ", ".join(map(_missed_word, one.misses)) or None),
-            Column[Rated](heading="doubts", text=_doubts, is_state=True),
+            Column[Rated]("misses", lambda one: ", ".join(map(_missed_word, one.misses)) or None),
+            Column[Rated]("doubts", _doubts, is_state=True),
         ],
         [first[name] for name in order],
     )

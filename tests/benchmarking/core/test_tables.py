@@ -125,10 +125,10 @@ def test_an_empty_table_shows_its_headings():
 
 def test_columns_without_values_are_omitted():
     columns = [
-        Column[int](heading="n", text=str, is_key=True),
-        Column[int](heading="never", text=lambda _: None),
-        Column[int](heading="odd", text=lambda one: "odd" if one % 2 else None, is_state=True),
-        Column[int](heading="square", text=lambda one: str(one * one), is_number=True),
+        Column[int]("n", str, is_key=True),
+        Column[int]("never", lambda _: None),
+        Column[int]("odd", lambda one: "odd" if one % 2 else None, is_state=True),
+        Column[int]("square", lambda one: str(one * one), is_number=True),
     ]
     table = table_of(columns, (1, 2))
     assert table == Table(
@@ -139,11 +139,11 @@ def test_columns_without_values_are_omitted():
 def wide(*, first="1", spare=(0, 0)):
     """Three key columns, of which two are the same in all rows, and two numbers of 40 digits each."""
     return [
-        Column[int](heading="batch", text=lambda one: first if one == 1 else "2", is_number=True, is_key=True),
-        Column[int](heading="sequence", text=lambda _: "128", is_number=True, is_key=True),
-        Column[int](heading="precision", text=lambda _: "float32", is_key=True),
-        Column[int](heading="low", text=lambda _: "1" * 40, is_number=True, spare=spare[0]),
-        Column[int](heading="high", text=lambda _: "2" * 40, is_number=True, spare=spare[1]),
+        Column[int]("batch", lambda one: first if one == 1 else "2", is_number=True, is_key=True),
+        Column[int]("sequence", lambda _: "128", is_number=True, is_key=True),
+        Column[int]("precision", lambda _: "float32", is_key=True),
+        Column[int]("low", lambda _: "1" * 40, is_number=True, spare=spare[0]),
+        Column[int]("high", lambda _: "2" * 40, is_number=True, spare=spare[1]),
     ]
 
 
@@ -166,7 +166,7 @@ def test_a_single_row_keeps_its_key_columns():
 
 
 def test_dispensable_columns_are_dropped_in_order_until_the_table_fits():
-    columns = [*wide(spare=(1, 2)), Column[int](heading="last", text=lambda _: "3" * 40, is_number=True)]
+    columns = [*wide(spare=(1, 2)), Column[int]("last", lambda _: "3" * 40, is_number=True)]
     table = table_of(columns, (1, 2), Page(width=100))
     assert (table.headings, table.left_out) == (("batch", "low", "last"), ("high",))
     columns[3:5] = wide(spare=(2, 2))[3:5]
