@@ -28,7 +28,7 @@ from benchmarking.core.provenance import Owner, uuid7
 from benchmarking.core.records import Count, Device, Number, Status
 from benchmarking.core.tables import Column
 from benchmarking.core.temporary import SHARED
-from benchmarking.core.text import counted, duration, number, visible
+from benchmarking.core.text import counted, duration, ends, number, visible
 from benchmarking.core.untrusted.input_files import parse_json
 
 FOLDER_VARIABLE = "BENCHHOUSE_LIVE_DIR"
@@ -344,7 +344,7 @@ def point_facts(now: CurrentPoint) -> dict[str, str]:
     if now.median_ms is not None:
         facts["median"] = f"{number(now.median_ms)} ms"
     if now.low_ms is not None and now.high_ms is not None:
-        facts["95 % interval"] = f"{number(now.low_ms)} to {number(now.high_ms)} ms"
+        facts["95 % interval"] = f"{' to '.join(ends(now.low_ms, now.high_ms))} ms"
     return facts
 
 

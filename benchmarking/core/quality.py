@@ -35,7 +35,7 @@ from typing import Annotated, Any, Literal
 from benchmarking.core.codec import Range
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.sample_statistics import exact_share_interval, mean_interval
-from benchmarking.core.text import counted, grouped, number, visible, why_text
+from benchmarking.core.text import counted, ends, grouped, number, visible, why_text
 
 Value = Annotated[float, Range(-1e300, 1e300)]
 Source = Literal["inputs", "questions", "evaluation"]
@@ -309,7 +309,7 @@ def quality_text(name: str, found: QualityValue) -> str:
 
 def interval_text(found: QualityValue) -> str:
     """A value with its interval: "0.0021 (0.0018 .. 0.0024)"."""
-    interval = "" if found.low is None or found.high is None else f" ({number(found.low)} .. {number(found.high)})"
+    interval = "" if found.low is None or found.high is None else f" ({' .. '.join(ends(found.low, found.high))})"
     return f"{number(found.value)}{interval}"
 
 

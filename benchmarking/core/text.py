@@ -48,6 +48,13 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
+def ends(low: float, high: float) -> tuple[str, str]:
+    """Both ends of an interval, in as many digits as tell them apart: ("1023.7", "1024.3")."""
+    texts = ((number(low, digits), number(high, digits)) for digits in range(4, sys.float_info.dig + 1))
+    found = (number(low), number(high))
+    return found if low == high else next((pair for pair in texts if pair[0] != pair[1]), found)
+
+
 def share_text(share: float, required: float = 1.0) -> str:
     """A share in as many digits as tell it from the required one and from all: "99.0%", "98.96%"; "< 0.1%" if tiny."""
     if 0 < share < LEAST_SHARE:

@@ -25,7 +25,7 @@ from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import bars_for, counted, number, sparkline, wrapped
+from benchmarking.core.text import bars_for, counted, ends, number, sparkline, wrapped
 from benchmarking.core.verdicts.launches import (
     INTERVAL,
     NEXT,
@@ -197,7 +197,7 @@ def _number(row: Row, name: str) -> str | None:
 def _interval(row: Row) -> str | None:
     """The interval of the typical launch; None where it would only cover the calls of the measured launches."""
     low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
-    return None if low is None or high is None or row["ci_scope"] != "between" else f"{number(low)} .. {number(high)}"
+    return None if low is None or high is None or row["ci_scope"] != "between" else " .. ".join(ends(low, high))
 
 
 def _peak_memory(row: Row) -> str | None:

@@ -335,7 +335,7 @@ class MarkdownExporter:
                 verdict = f"{row['validity']}: {', '.join(row['doubts'])}"
             else:
                 verdict = NOTHING if row["validity"] == "valid" else str(row["validity"])
-            texts = {"interval": f"{_text(low)} .. {_text(high)}" if has_interval else NOTHING, "verdict": verdict}
+            texts = {"interval": " .. ".join(text.ends(low, high)) if has_interval else NOTHING, "verdict": verdict}
             cells.append({name: texts[name] if name in texts else _text(row.get(name)) for name in headings})
         kept = [name for name in headings if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
         right = [place for place, name in enumerate(kept) if name not in WORDS | REMARKS]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,15 @@ def test_characters_that_the_font_of_pictures_lacks_are_said_once_in_words(datab
     )
     assert (code, len(out)) == (0, 1)
     assert err == ["boxes in PNG and PDF, not in SVG: the font of pictures has no 型模"]
+
+
+def test_a_pile_of_marks_on_a_letter_is_neither_boxes_nor_a_warning(database, draw, make_run):
+    pile = "z\u0351\u036b\u0343\u036a\u0302\u033d\u034f\u0334\u0319\u1ab0\u1ab1\u1ab2"
+    path = database(make_run(model_id=pile * 60), make_run(model_id="Zu\u0308rich"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        code, out, err = draw("--db-path", path, "--charts", "load_stages", "--formats", "png")
+    assert (code, len(out), err) == (0, 2, [])
 
 
 def test_the_environment_names_the_default_database(database, draw, make_run, monkeypatch):

@@ -181,10 +181,11 @@ class HardwareSpeedup(ChartPlugin):
         others = [row for row in ranked if row["hardware_id"] != base["hardware_id"]]
         rivals = [base, *(min(rows, key=_latency) for _, rows in grouped(others, ("hardware_id",)))]
         best = min(rivals, key=_latency)
-        sides = distinct_names(
-            [words.device(row) for row in (best, base)], [details(row, ("hardware_id",)) for row in (best, base)], ", "
+        names = distinct_names(
+            [words.device(row) for row in rivals], [details(row, ("hardware_id",)) for row in rivals], ", "
         )
-        result = None if best is base else finding((sides[0], best), (sides[1], base), rivals)
+        (best_name,) = (name for name, row in zip(names, rivals, strict=True) if row is best)
+        result = None if best is base else finding((best_name, best), (names[0], base), rivals)
         skipped = [size for size in sorted(at) if size not in batches]
         label = next((one.label for one in series if any(row is base for row in one.rows)), baseline.label)
         notes = words.caption(

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any, Literal, TypeVar, cast
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.text import first_few, visible
+from benchmarking.core.text import first_few
 from visualize.drawing.scales import Axis
 
 T = TypeVar("T")
@@ -321,16 +321,17 @@ def one_line(text: str) -> str:
     return re.sub(r"\s(lower|higher) is better$", r", \1 is better", text.replace("\n", " "))
 
 
-def shown(part: T) -> T:
-    """A figure, or a part of one, with escaped control characters in its texts, except line ends."""
+def with_texts(part: T, changed_text: Callable[[str], str]) -> T:
+    """A figure, or a part of one, with its texts changed."""
     changed: Any = part
     if isinstance(part, str):
-        changed = visible(part, kept="\n")
+        changed = changed_text(part)
     elif isinstance(part, tuple):
-        changed = tuple(map(shown, part)) if any(not isinstance(one, int | float) for one in part) else part
+        if any(not isinstance(one, int | float) for one in part):
+            changed = tuple(with_texts(one, changed_text) for one in part)
     elif is_dataclass(part) and not isinstance(part, type):
         values = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
-        new = {name: text for name, value in values.items() if (text := shown(value)) != value}
+        new = {name: text for name, value in values.items() if (text := with_texts(value, changed_text)) != value}
         changed = replace(part, **new) if new else part
     return cast(T, changed)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from visualize.drawing.figure import Block, Entry, Figure, Line, Panel, Rule, shown
+from benchmarking.core.text import visible
+from visualize.drawing.figure import Block, Entry, Figure, Line, Panel, Rule, with_texts
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import (
     BAND_ALPHA,
@@ -49,6 +51,7 @@ NUMBER = r"\d(?:[\d.,]*\d)?"
 WORD = re.compile(rf"(?:{NUMBER} )?[^ ]+(?: {NUMBER}(?:[,;:).]+(?= |$)|$))?(?: ·)? *")
 """A word with the number that it is the unit of ("8 threads"), or the name of at the end of a phrase ("sequence 128,").
 A separator dot may end a line but not begin one."""
+MOST_MARKS = 2
 LONG_WORD = 30
 """Words with more characters may be broken at separators; shorter words stay whole."""
 
@@ -140,6 +143,28 @@ def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str
     return "\n".join(lines)
 
 
+def _drawable(text: str) -> str:
+    """The text with escaped control characters, except line ends, and with at most MOST_MARKS marks above and below a
+    letter, of those that the font has: others are boxes, and a pile of them covers other lines."""
+    text = visible(text, kept="\n")
+    if text.isascii():
+        return text
+    found, marks = [], 0
+    for one in unicodedata.normalize("NFC", text):
+        marks = marks + 1 if unicodedata.category(one) in ("Mn", "Me") else 0
+        if not marks or (marks <= MOST_MARKS and ord(one) in _letters()):
+            found.append(one)
+    return "".join(found)
+
+
+@lru_cache(maxsize=1)
+def _letters() -> Collection[int]:
+    """The characters that the font has."""
+    from matplotlib.font_manager import findfont, get_font
+
+    return get_font(findfont(FONT)).get_charmap().keys()
+
+
 @lru_cache(maxsize=4096)
 def _width_in(text: str, size: float, weight: str) -> float:
     """Width of a line of text according to font metrics, which do not depend on the output format."""
@@ -169,7 +194,7 @@ def picture(figure: Figure) -> Drawing:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Drawing
 
-    figure = shown(figure)
+    figure = with_texts(figure, _drawable)
     columns = min(figure.columns, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
     heights, room_in = [0.0] * rows, figure.width_in / columns - AROUND_IN

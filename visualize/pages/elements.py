@@ -22,7 +22,7 @@ from visualize.drawing.words import short_point
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-WHOLE = re.compile(r"-?[0-9]{4,}")
+LARGE = re.compile(r"(-?[0-9]{4,})(\.[0-9]+)?")
 WITH_UNIT = re.compile(r"(?<![\w.,-])[0-9]{4,}(?=(?: (?:tokens|items|requests?))?/s\b| (?:ms|MB|J)\b)")
 """A whole number in a sentence that is no part of a name."""
 KIND = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+(?= \()")
@@ -168,8 +168,9 @@ def number_text(value: float) -> str:
 
 
 def separated(text: str) -> str:
-    """A text, with thousands separators if it is a whole number of four digits or more, as in charts."""
-    return f"{int(text):,}" if WHOLE.fullmatch(text) else text
+    """A text, with thousands separators if it is a number of four whole digits or more, as in charts."""
+    found = LARGE.fullmatch(text)
+    return text if found is None else f"{int(found[1]):,}{found[2] or ''}"
 
 
 def on_pages(sentence: str) -> str:

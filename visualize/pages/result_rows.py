@@ -12,12 +12,22 @@ from benchmarking.core.doubts import KINDS, evidence_words, sentence
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, PEAK_MEMORY_SQL, Metric, peak_memory_column
 from benchmarking.core.quality import QUALITY_METRICS
-from benchmarking.core.text import number
+from benchmarking.core.text import ends, number
 from benchmarking.core.verdicts.launches import COVERS, THROUGHPUT_APART
 from db.analysis.selection import custom_metrics, judged_metric
 from db.values import doubt_word, listed_doubts
 from visualize.drawing.rows import Row
-from visualize.pages.elements import Cell, Heading, Tone, number_cell, number_text, point_text, state_cell, text_cell
+from visualize.pages.elements import (
+    Cell,
+    Heading,
+    Tone,
+    number_cell,
+    number_text,
+    point_text,
+    separated,
+    state_cell,
+    text_cell,
+)
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -200,7 +210,7 @@ def interval_of(row: Row) -> Cell:
     low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
     if low is None or high is None:
         return number_cell(None)
-    return Cell(text=f"{number_text(low)} .. {number_text(high)}", hint=f"covers {COVERS[row['ci_scope']]}")
+    return Cell(text=" .. ".join(map(separated, ends(low, high))), hint=f"covers {COVERS[row['ci_scope']]}")
 
 
 def peak_of(row: Row) -> Cell:

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarking.core.codec import is_number
-from benchmarking.core.text import visible
+from benchmarking.core.text import ends, visible
 from visualize.drawing.figure import Colour, Figure, Line, Panel
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import BAND_ALPHA, COLOURS, MARKERS
-from visualize.pages.elements import Chart, Grid, Heading, number_cell, number_text, state_cell, text_cell
+from visualize.pages.elements import Chart, Grid, Heading, number_cell, number_text, separated, state_cell, text_cell
 
 Spec = dict[str, Any]
 
@@ -244,7 +244,7 @@ def _intervals_and_marks(panel: Panel, scales: _Scales) -> Layers:
                     value = number_text(one.x if line.is_across else one.y)
                     about = [line.label, one.words, f"{unit}: {value}" if unit else value]
                     if one.low is not None and one.high is not None:
-                        about.append(f"{number_text(one.low)} to {number_text(one.high)}")
+                        about.append(" to ".join(map(separated, ends(one.low, one.high))))
                     about += [state] if state != "valid" else []
                     own = {"x": one.x, "y": one.y, "colour": _class(line.colour), "shape": line.shape % len(MARKERS)}
                     values.append({**own, "words": visible(", ".join(filter(None, about))), "state": state})

@@ -22,6 +22,7 @@ from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, judgements, speedup
 from visualize.drawing.loads import NO_RATE, as_level, is_load, rates_text
 from visualize.drawing.rows import Row, grouped, measured_apart, trust
+from visualize.pages.elements import number_text
 
 MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin_definition")
 """Columns that all results of a table share."""
@@ -91,7 +92,7 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
         if winner is None:
             lowest = min(row["value"] for row in ranked)
             undecided.setdefault((model, _why_undecided(ranked)), []).append(
-                f"{words.point(key)} ({number(lowest)} ms)"
+                f"{words.point(key)} ({number_text(lowest)} ms)"
             )
         else:
             won.setdefault((model, winner["setup"], measured_apart(ranked)), []).append(_lead(winner, ranked))
@@ -133,12 +134,12 @@ def _lead(winner: Row, ranked: Sequence[Row]) -> str:
     second = min((row for row in ranked if row is not winner), key=lambda row: row["value"])
     ratio = speedup(second, winner)
     if measured_apart(ranked) or ratio.low is None or ratio.high is None:
-        place, values = words.point(winner), [number(row["value"]) for row in (winner, second)]
+        place, values = words.point(winner), [number_text(row["value"]) for row in (winner, second)]
         return f"at {place}, with {values[0]} ms, against {values[1]} ms of {second['setup']}"
     digits = 3 if ratio.low > LEAST_ROUND else 4
     value, low, high = (number(one, digits) for one in (ratio.ratio, ratio.low, ratio.high))
     return (
-        f"at {words.point(winner)}, with {number(winner['value'])} ms: {value} times as fast as {second['setup']} "
+        f"at {words.point(winner)}, with {number_text(winner['value'])} ms: {value} times as fast as {second['setup']} "
         f"(95 % interval {low} to {high})"
     )
 
@@ -183,9 +184,10 @@ def _lowest(
             (value, first), (next_value, second) = same[:2]
             place, model = words.point(key), str(key["model_id"])
             if next_value <= value * (1 + CLOSE):
-                tied.setdefault((model, of), []).append(f"{place} ({number(value)} {unit})")
+                tied.setdefault((model, of), []).append(f"{place} ({number_text(value)} {unit})")
             else:
-                text = f"{number(value)} {unit} at {place}, against {number(next_value)} {unit} for {second['setup']}"
+                least, following = number_text(value), number_text(next_value)
+                text = f"{least} {unit} at {place}, against {following} {unit} for {second['setup']}"
                 lowest.setdefault((model, str(first["setup"]), of), []).append(text)
     for (model, setup, of), texts in lowest.items():
         yield visible(f"{model}: {setup} has the lowest reading of {of}: {first_few(texts, MOST_POINTS, '; ')}.")

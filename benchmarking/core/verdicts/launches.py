@@ -38,7 +38,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, IntervalScope
 from benchmarking.core.student_t import quantile
-from benchmarking.core.text import number
+from benchmarking.core.text import ends, number
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
 COVERS: Mapping[IntervalScope | None, str] = {
@@ -120,8 +120,8 @@ def two_levels(values: Sequence[float]) -> Levels | None:
 
 def next_launch_text(values: Sequence[float]) -> str | None:
     """The interval of the next launch in a table: "3.5 .. 3.7"; None below five launches."""
-    ends = next_launch(values)
-    return None if ends is None else f"{number(ends[0])} .. {number(ends[1])}"
+    interval = next_launch(values)
+    return None if interval is None else " .. ".join(ends(*interval))
 
 
 def level_notes(points: Mapping[str, Sequence[float]]) -> list[str]:

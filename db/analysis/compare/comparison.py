@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from benchmarking.core import plugins
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, HighestRate
-from benchmarking.core.metrics import Metric
+from benchmarking.core.metrics import Direction, Metric
 from benchmarking.core.provenance import version_differences
 from benchmarking.core.quality import QUALITY_METRICS, QualityVerdict, judge_quality
 from benchmarking.core.records import LOOP, Json
 from benchmarking.core.tables import NOTHING
-from benchmarking.core.text import grouped, number
+from benchmarking.core.text import ends, grouped, number
 from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance
 from benchmarking.core.verdicts.launches import MIN_ROUNDS
@@ -131,6 +131,7 @@ class Comparison:
     title: str
     """The metric in words, with its unit."""
     unit: str
+    better: Direction | None = None
     findings: tuple[Finding, ...] = ()
     only_before: tuple[Single, ...] = ()
     only_after: tuple[Single, ...] = ()
@@ -285,6 +286,7 @@ def _comparison(
         metric=metric.column,
         title=metric.words,
         unit=metric.unit,
+        better=metric.better,
         findings=tuple(findings),
         only_before=only_before,
         only_after=only_after,
@@ -594,7 +596,8 @@ class QualityFinding:
         metric, judgement = QUALITY_METRICS[self.metric], self.judgement
         if judgement.low is None or judgement.high is None:
             return None
-        shown = [number(100 * value if metric.is_relative else value) for value in (judgement.low, judgement.high)]
+        factor = 100 if metric.is_relative else 1
+        shown = ends(factor * judgement.low, factor * judgement.high)
         return f"{' .. '.join(shown)} {'%' if metric.is_relative else metric.unit}".rstrip()
 
 

@@ -65,6 +65,14 @@ def test_a_share_is_never_rounded_to_nothing_to_all_or_to_the_required_one():
     ]
 
 
+def test_the_ends_of_an_interval_have_as_many_digits_as_tell_them_apart():
+    assert text.ends(1023.7, 1024.3) == ("1023.7", "1024.3")
+    assert text.ends(8_000_000.0, 8_000_000.4) == ("8000000", "8000000.4")
+    assert text.ends(0.25001, 0.25002) == ("0.25001", "0.25002")
+    assert text.ends(7.7, 8.3) == ("7.7", "8.3")
+    assert text.ends(1024.0, 1024.0) == ("1024", "1024")
+
+
 def test_visible_lines_keeps_line_ends():
     assert visible("a\nb\x1b[31m") == "a\\nb\\x1b[31m"
     assert visible("a\nb\x1b[31m", kept="\n") == "a\nb\\x1b[31m"

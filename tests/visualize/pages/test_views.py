@@ -225,6 +225,11 @@ def test_filters_and_verdicts_are_in_words_and_names_keep_their_case(data):
     assert doubts.options["very_noisy"] == "very noisy"
     shown = page_of(data, "compare", a="model=bert-base-uncased,runtime=eager", b="runtime=onnxruntime").compared
     assert shown.summary.startswith("onnxruntime is ")
+    (spec,) = shown.chart.specs
+    assert spec["layer"][0]["encoding"]["x"]["title"] == [
+        "Change of Latency per call, median from A to B",
+        "lower is better",
+    ]
     assert page_of(data, "compare", a="model=nope", b="model=nope").compared.summary == "Nothing to compare"
 
 
@@ -836,12 +841,20 @@ def test_each_list_of_series_with_a_change_is_searched_for_itself(database, monk
         assert (len(searched), other.judged) == (3, "latency_p90_ms above 0")
 
 
-def test_the_points_of_hardware_have_the_words_of_the_other_pages(tmp_path):
+def test_the_points_of_hardware_and_recommend_have_the_words_of_the_other_pages(tmp_path):
     with Warehouse.open(tmp_path / "deep.duckdb") as warehouse:
         warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(32,), axes={"depth": (512,)}))
     with closing(Snapshots(tmp_path / "deep.duckdb")) as snapshots, snapshots.reading() as found:
         page = page_of(found, "hardware", point="b1 s32 depth=512")
         html = render(LiveSite(), views()["hardware"], found, views()["hardware"].parameters())
+        (title, text), *_ = page_of(found, "recommend").workloads.items()
+        recommended = render(LiveSite(), views()["recommend"], found, views()["recommend"].parameters(workload=title))
+    assert (title, text) == tuple(
+        f"feature-extraction, s32{one}, random weights" for one in (" depth=512", ", after 512 tokens")
+    )
+    assert f"bert-base-uncased, {text}: " in recommended
+    assert "depth=512</h2>" not in recommended
+    assert "no workload" not in recommended
     assert page.points == {page.point: "b1 s32, after 512 tokens"} == {"b1 s32 depth=512": "b1 s32, after 512 tokens"}
     assert "random weights, b1 s32, after 512 tokens</h2>" in html
 

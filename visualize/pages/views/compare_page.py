@@ -167,14 +167,14 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
         summary=comparison.sentence if comparison.findings else words.summary.capitalize(),
         head=words.head,
         grid=replace(grid_of(table, "Points of both sides, worst first"), rows=tuple(rows)),
-        chart=_chart(words),
+        chart=_chart(comparison, words),
         notes=tuple(note for note in words.notes if note != comparison.sentence),
         is_empty=comparison.is_empty and not comparison.findings,  # else the sentence says it
         command=command,
     )
 
 
-def _chart(words: ComparisonWords) -> Chart | None:
+def _chart(comparison: Comparison, words: ComparisonWords) -> Chart | None:
     """Changes with their intervals, below the sentence about them; None without changes."""
     names = [" · ".join(text for text in row[: words.table.keys] if text != NOTHING) for row in words.table.rows]
     shown = [(name, one.judgement) for name, one in zip(names, words.findings, strict=True)][:MOST_BARS]
@@ -199,7 +199,9 @@ def _chart(words: ComparisonWords) -> Chart | None:
     edge = 0.06 * (max(values) - min(values)) or 1.0
     low, high = min(values) - edge, max(values) + edge
     marks_at = tuple((value, f"{value:+g} %" if value else "0 %") for value, _ in ticks(low, high))
-    x = Axis(title="Change from A to B", low=low, high=high, ticks=marks_at)
+    title = f"Change of {comparison.title.removesuffix(f' ({comparison.unit})')} from A to B"
+    title += f"\n{comparison.better} is better" if comparison.better else ""
+    x = Axis(title=title, low=low, high=high, ticks=marks_at)
     elements: tuple[Element, ...] = (Rule(at=0.0, along="x", role="no change"), *lines)
     bounded = sum(one.low is not None and one.high is not None for _, one in shown)
     notes = ["Lines are 95 % confidence intervals."] if bounded else []

@@ -20,6 +20,7 @@ from benchmarking.core.load_doubts import LEAST_GOOD
 from benchmarking.core.quality import ALL_QUALITY_LIMITS
 from benchmarking.core.text import counted, visible
 from db.analysis.recommend.measured_options import (
+    Computed,
     Workload,
     found_name,
     judged,
@@ -41,6 +42,7 @@ from visualize.drawing.figure import Line as Series
 from visualize.drawing.marks import front_panel, spread
 from visualize.drawing.rows import PLACES
 from visualize.drawing.scales import LEAST
+from visualize.drawing.words import axis as axis_words
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Link, alternatives, grid_of
 from visualize.pages.result_rows import models_by_calls
@@ -136,6 +138,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
         why_none = (why_no_servers if is_load else why_no_options)(data.warehouse, models, selection)
     titles = workload_titles([*options])
     by_title = dict(zip(titles, options, strict=True))
+    shown = {title: _in_words(title, computed) for title, computed in by_title.items()}
     meant = alike = [one for one in titles if parameters.workload in (None, one)]
     if not meant and parameters.workload is not None:  # a bookmark from before others of the same words were measured
         plain = OF_EARLIER_TITLES.sub("", parameters.workload)
@@ -145,13 +148,15 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     workload = max(meant or alike or titles, key=lambda one: _choice(options[by_title[one]]), default=None)
     notice = None
     if workload is not None and not meant:  # one of another model, which the form sends; or a revision that is not here
-        notice = f"{visible(str(model))} has no workload {visible(str(parameters.workload))!r}: this is {workload}."
+        notice = (
+            f"{visible(str(model))} has no workload {visible(str(parameters.workload))!r}: this is {shown[workload]}."
+        )
     recommended: dict[str, Any] = {"words": None, "has_best": False, "grid": None, "chart": None, "precisions": None}
     chosen = None if workload is None else by_title[workload]
     if chosen is not None:
         found = recommend(options[chosen], parameters.limits, parameters.prefer)
         found = judged(data.warehouse, found, parameters.limits, has_tokens=chosen.has_tokens)
-        words = recommendation_words(chosen, found, parameters.limits, title=workload)
+        words = recommendation_words(chosen, found, parameters.limits, title=shown[str(workload)])
         links = [run_link(option.option.run_id, option.option.result_id) for option in found.rated]
         recommended = {
             "words": words,
@@ -164,12 +169,12 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
         }
     current = RecommendParameters(model=model)
     of_models = ((one, replace(current, model=one)) for one in sorted(by_name))
-    workloads = ((one, replace(current, workload=one)) for one in titles)
+    workloads = ((text, replace(current, workload=one)) for one, text in shown.items())
     return SimpleNamespace(
         **recommended,
         models=tuple(sorted(by_name)),
         model=model,
-        workloads=tuple(titles),
+        workloads=shown,
         workload=workload,
         notice=notice,
         limits=_limits(parameters, chosen, () if chosen is None else options[chosen]),
@@ -181,6 +186,15 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
             alternatives("Workload", "recommend", workloads, replace(current, workload=workload)),
         ],
     )
+
+
+def _in_words(title: str, computed: Computed) -> str:
+    """A title of a command as pages write it: "s128, after 512 tokens" instead of "s128 depth=512"."""
+    for name, value in computed.axes:
+        title = re.sub(
+            f",? {re.escape(f'{name}={value:.15g}')}(?= |,|$)", f", {axis_words(name, value)}", title, count=1
+        )
+    return title
 
 
 def _choice(options: Sequence[Option]) -> tuple[int, int, int]:
@@ -210,6 +224,7 @@ def _served(
     served = []
     for traffic, servers in servers_by_traffic(data.warehouse, models, selection, demand, None).items():
         words = servers_words(traffic, servers, demand)
+        words = replace(words, title=_in_words(words.title, traffic))
         links = [
             Link(view="results", parameters=ResultsParameters(hardware=server.hardware_id, all=True))
             for server in servers
