@@ -15,7 +15,7 @@ from visualize.drawing.batch_charts import MOST_LINES
 from visualize.drawing.figure import Element, Entry, Figure, Line, Mark, NotDrawn, Note, Panel, Rule, entries
 from visualize.drawing.marks import Series, figure, held_names, legend
 from visualize.drawing.rows import CELL, CELL_COLUMNS, POINT_COLUMNS, ChartPlugin, Drawing, Row, grouped, trust
-from visualize.drawing.scales import Axis, close_axis, number, share_axis, value_axis
+from visualize.drawing.scales import Axis, close_axis, number, share_axis, spans_decade, value_axis
 from visualize.drawing.style import DASHES
 
 MOST_POINTS, MOST_LAUNCHES, SAMPLES_SHOWN = 6, 11, 500
@@ -28,6 +28,9 @@ TIMES = ("ns", "us", "ms", "s")
 MOST_STEPS = 200
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
 WIDTH_IN, PANEL_IN = 8.4, 2.3
+MIDDLE, FAR, LEAST_WIDTH = 0.95, 20, 0.01
+"""The quantile up to which samples are typical, how many times their range all samples may span in one picture, and the
+smallest such range as a share of the value."""
 
 
 class SampleDistribution(ChartPlugin):
@@ -70,8 +73,19 @@ class SampleDistribution(ChartPlugin):
             f"Bars: lowest to highest of each {stretches} samples, with their median." if stretches else None,
             "Each sample is the mean of a block of short calls." if blocks else None,
         )
+        beyond = sorted(
+            value
+            for _, launches in shown
+            for low, high in [_typical_range(launches)]
+            for row in launches
+            for value in values(row)
+            if has_curves and not low <= value <= high
+        )
+        reach = " to ".join(dict.fromkeys(number(value) for value in (*beyond[:1], *beyond[-1:])))
+        reach = f"{reach} {every[0]['unit'] or ''}".rstrip()
         lacking = (
             words.doubts(rows, None),
+            f"Beyond the axis of the curves: samples of {reach}." if beyond else None,
             left_out,
             f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
         )
@@ -138,13 +152,27 @@ def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Pa
         elements.append(Note(x=0.0, y=min(drawn), text="order not stored", dx=20, dy=20, colour="grey"))
     order = "Samples in measured order" + (", launch by launch" if len(launches) > 1 else "")
     x = Axis(title=order, low=-1.0, high=end + 1, has_grid=False)
-    panels = [Panel(x=x, y=close_axis(f"{name} ({unit})", drawn), elements=tuple(elements), height_in=PANEL_IN)]
+    in_order = value_axis if spans_decade(drawn) else close_axis
+    panels = [Panel(x=x, y=in_order(f"{name} ({unit})", drawn), elements=tuple(elements), height_in=PANEL_IN)]
     if has_curves:
         better = "\nlower is better" if unit in TIMES else ""
-        of_values = close_axis(f"{name} per sample ({unit}){better}", drawn)
+        low, high = _typical_range(launches)
+        shown = [value for value in drawn if low <= value <= high]
+        of_values = close_axis(f"{name} per sample ({unit}){better}", shown)
         y = share_axis("Share of samples", 1.02)
         panels.insert(0, Panel(x=of_values, y=y, elements=tuple(curves), height_in=PANEL_IN))
     return [replace(panels[0], title=heading), *panels[1:]]
+
+
+def _typical_range(launches: Sequence[Row]) -> tuple[float, float]:
+    """The range of values that the curves of a point show: all, unless a few are so far from the others that the curves
+    of these would be one line."""
+    ordered = [own for row in launches if (own := sorted(values(row)))]
+    least, most = min(own[0] for own in ordered), max(own[-1] for own in ordered)
+    low = min(quantile_of_sorted(own, 1 - MIDDLE) for own in ordered)
+    high = max(quantile_of_sorted(own, MIDDLE) for own in ordered)
+    width = max(high - low, LEAST_WIDTH * abs(high))
+    return (low - width, high + width) if most - least > FAR * width else (least, most)
 
 
 def _strip(row: Row, start: int) -> Line:

@@ -8,7 +8,6 @@ and names from the data are values or parameters, never part of an expression.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import wrap
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,8 +41,8 @@ SHAPES: Mapping[str, str] = {
 """Matplotlib's marker -> its outline within a square from -1 to 1."""
 DASHES = ([1, 0], [6, 4], [2, 3], [6, 3, 2, 3])
 PX_PER_IN = 76
-LEAST_ROW_PX, MOST_TITLE = 24, 42
-"""Height of a row, and letters of a line of a title below an axis."""
+LEAST_ROW_PX = 24
+"""Height of a row."""
 LETTER_PX, FLUSH_PX, BENEATH_PX = 6, 18, 12
 """Width of a letter of a note, distance of a label from the end of an axis, and of a note from the mark above it."""
 MOST_ROWS = 400
@@ -175,10 +174,7 @@ class _Scales:
         }
         if name == "x" and not axis.names:  # labels this near to an end are moved inwards
             drawn["labelFlush"] = FLUSH_PX
-        lines = axis.title.split("\n") if axis.title else []
-        if name == "x":  # a longer one would be cut off in a narrow panel
-            lines = [part for line in lines for part in wrap(line, MOST_TITLE)]
-        return {"title": lines or None, "scale": scale, "axis": drawn}
+        return {"title": axis.title.split("\n") if axis.title else None, "scale": scale, "axis": drawn}
 
 
 def _class(colour: Colour) -> str:

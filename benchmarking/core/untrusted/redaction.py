@@ -310,7 +310,7 @@ BACKSLASH = r"(?:\\{1,8}|%(?:25){0,3}5[Cc])"
 HOMES = re.compile(
     rf"(?P<before>(?<!\w)|{ESCAPE}|{JOINED_FLAG})(?:"
     rf"(?:{SLASH}(?:home|Users|export{SLASH}home){SLASH}|[A-Za-z](?::|%(?:25){{0,3}}3[Aa]){BACKSLASH}Users{BACKSLASH})"
-    rf"(?:(?!{SLASH}|{BACKSLASH})[^\s\"':,;)&])+"
+    rf"(?P<user>(?:(?!{SLASH}|{BACKSLASH})[^\s\"':,;)&])+)"
     rf"|(?<!/)(?<!%2[Ff]){SLASH}root(?=$|[/\s\"':,;)&\\]|{SLASH}))"
 )
 """The home folder of any user, as it is, in JSON and in a URL."""
@@ -395,7 +395,11 @@ def redacted(value: Any, *, anonymous: bool = False, then: Callable[[str], str] 
     def cleaned(text: str, is_foreign: bool, is_free: bool = False, is_public: bool = False) -> str:
         text = without_formatted_secrets(text, known) if is_foreign else without_secrets(text, known)
         text = readable(text if home is None else home.sub(rf"\g<before>{HOME}", text))
-        text = HOMES.sub(rf"\g<before>{HOME}", text) if anonymous else text
+        if anonymous:
+            users = {found["user"] for found in HOMES.finditer(text) if len(found["user"] or "") >= MIN_NAME_LENGTH}
+            text = HOMES.sub(rf"\g<before>{HOME}", text)
+            for user in users:  # whom the text may name outside of the path, too
+                text = re.sub(rf"(?<![\w.-]){re.escape(user)}(?![\w-])", "user", text)
         for name, pattern, word in () if is_public else names:
             if is_free or name != text:  # a whole text may be a word of ours, such as the name of a device
                 text = pattern.sub(rf"\g<escape>{word}", text)

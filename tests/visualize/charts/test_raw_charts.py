@@ -55,6 +55,19 @@ def test_five_samples_have_no_distribution(one_point, outcomes):
     assert "too few samples for a distribution" in figure.caption[0]
 
 
+def test_one_extreme_sample_leaves_the_curve_of_the_others_readable(one_point, outcomes):
+    usual = [10 + place / 100 for place in range(100)]
+    (figure,) = outcomes("sample_distribution", one_point(samples(0, "latency_wall", [*usual, 10_000.0])))
+    curve, strip = figure.panels
+    assert 8 < curve.x.low < 10 < 10.99 < curve.x.high < 13
+    assert strip.y.is_log
+    assert strip.y.high > 10_000
+    assert "Beyond the axis of the curves: samples of 10,000 ms." in figure.caption[1]
+    (figure,) = outcomes("sample_distribution", one_point(samples(0, "latency_wall", [*usual, 12.0])))
+    assert figure.panels[0].x.high > 12
+    assert not any("Beyond" in text for text in figure.caption)
+
+
 def test_no_disturbance_is_lost_among_many_samples(one_point, outcomes):
     (figure,) = outcomes(
         "sample_distribution", one_point(samples(0, "latency_wall", [1.0] * 4000 + [9.0] + [1.0] * 99))

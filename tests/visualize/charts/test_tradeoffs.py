@@ -69,6 +69,14 @@ def test_speedups_are_over_the_best_configuration_of_the_slowest_device(at_128, 
     assert see.says(figure, f"Baseline: {CPU} · openvino · float32, the best configuration of its device.")
 
 
+def test_a_title_tells_a_device_from_another_of_its_name_in_the_picture(at_128, on_card, outcomes):
+    fast, slow = on_card(slowdown=0.125), on_card(slowdown=0.25)
+    slow = replace(slow, hardware=replace(slow.hardware, hardware_id="f" * 16))
+    (figure,) = outcomes("hardware_speedup", at_128(), fast, slow)
+    assert figure.title.startswith(f"bert-base-uncased: {CARD}, hardware {fast.hardware.hardware_id[:8]} is ")
+    assert f" as fast as {CPU} at batch 1" in figure.title
+
+
 def test_at_most_24_configurations_have_a_row_the_fastest_of_each_device_first(at_128, on_card, figures, see):
     cards = [on_card(batch_sizes=(1,), runtime=f"r{i}", slowdown=0.05 + 0.001 * i) for i in range(30)]
     slow = [at_128(batch_sizes=(1,), runtime=f"r{i}", slowdown=1.0 + 0.1 * i) for i in range(10)]

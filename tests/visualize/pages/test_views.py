@@ -227,8 +227,8 @@ def test_filters_and_verdicts_are_in_words_and_names_keep_their_case(data):
     assert shown.summary.startswith("onnxruntime is ")
     (spec,) = shown.chart.specs
     assert spec["layer"][0]["encoding"]["x"]["title"] == [
-        "Change of Latency per call, median from A to B",
-        "lower is better",
+        "Latency per call, median",
+        "change from A to B, lower is better",
     ]
     assert page_of(data, "compare", a="model=nope", b="model=nope").compared.summary == "Nothing to compare"
 
@@ -498,7 +498,7 @@ def test_workloads_of_the_same_words_are_all_offered(tmp_path):
     with Warehouse.open(path) as warehouse:
         warehouse.ingest_all(runs)
     with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
-        offered = page_of(found, "recommend").workloads
+        offered = [*page_of(found, "recommend").workloads]
         shown = {page_of(found, "recommend", workload=one).words.table.rows[0][1] for one in offered}
     assert len({*offered}) == 4
     assert all("revision " in one for one in offered)
@@ -512,7 +512,7 @@ def test_an_old_link_to_a_workload_leads_to_what_is_offered_today(data, tmp_path
     with Warehouse.open(path) as warehouse:
         warehouse.ingest_all(runs)
     with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
-        offered = page_of(found, "recommend").workloads
+        offered = [*page_of(found, "recommend").workloads]
         plain = offered[0].partition(", revision ")[0]
         for old in (plain, f"{plain}, given weights", f"{offered[0]}, in tokens"):
             page = page_of(found, "recommend", workload=old)

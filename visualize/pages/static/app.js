@@ -16,7 +16,7 @@
     return found;
   };
 
-  const LETTER_PX = 6.8, NAME_PX = 6.5, LINE_PX = 13; // of a title, and of the names of an axis
+  const LETTER_PX = 6.8, NAME_PX = 6.5, LINE_PX = 13; // of a title, and of the names and titles of an axis
   const nameLimit = (width) => width < 520 ? 130 : 300;
 
   const config = (width) => {
@@ -73,6 +73,12 @@
     const spec = JSON.parse(panel.querySelector('script[type="application/json"]').textContent);
     if (spec.title) spec.title.text = lines(spec.title.text, plot.clientWidth / LETTER_PX);
     const names = spec.params.find((one) => one.name === "ytext");
+    const isNamed = names.value.some((one) => one.length > 12);
+    const room = { x: plot.clientWidth - (isNamed ? nameLimit(plot.clientWidth) : 60), y: spec.height };
+    for (const { encoding } of spec.layer) // the same titles in each layer
+      for (const axis of ["x", "y"])
+        if (encoding?.[axis]?.title)
+          encoding[axis].title = encoding[axis].title.flatMap((line) => lines(line, room[axis] / NAME_PX));
     const [most, count] = [nameLimit(plot.clientWidth) / NAME_PX, spec.height / names.value.length / LINE_PX];
     names.value = names.value.map((one) => name(one, Math.floor(most), Math.max(1, Math.floor(count))));
     try {

@@ -199,8 +199,8 @@ def _chart(comparison: Comparison, words: ComparisonWords) -> Chart | None:
     edge = 0.06 * (max(values) - min(values)) or 1.0
     low, high = min(values) - edge, max(values) + edge
     marks_at = tuple((value, f"{value:+g} %" if value else "0 %") for value, _ in ticks(low, high))
-    title = f"Change of {comparison.title.removesuffix(f' ({comparison.unit})')} from A to B"
-    title += f"\n{comparison.better} is better" if comparison.better else ""
+    title = f"{comparison.title.removesuffix(f' ({comparison.unit})')}\nchange from A to B"
+    title += f", {comparison.better} is better" if comparison.better else ""
     x = Axis(title=title, low=low, high=high, ticks=marks_at)
     elements: tuple[Element, ...] = (Rule(at=0.0, along="x", role="no change"), *lines)
     bounded = sum(one.low is not None and one.high is not None for _, one in shown)

@@ -353,6 +353,12 @@ def test_an_escape_or_a_flag_before_a_home_folder_or_a_name_is_no_part_of_it(mon
     assert from_home("lib-x/people/ann/x a-b/people/ann") == "lib-x/people/ann/x a-b/people/ann"
 
 
+def test_anonymous_text_lacks_the_name_of_a_user_whose_home_it_has():
+    text = "no file '/home/zoe/models/c.json' (user zoe), ~zoe/q, zoe-2, Zoey; /home/al/x is of al"
+    assert redacted(text, anonymous=True) == "no file '~/models/c.json' (user user), ~user/q, zoe-2, Zoey; ~/x is of al"
+    assert redacted("asked by zoe", anonymous=True) == "asked by zoe"
+
+
 def test_anonymous_text_keeps_the_public_name_of_a_model(monkeypatch):
     monkeypatch.setattr(platform, "node", lambda: "falcon.lab.example")
     public = {"model_id": "tiiuae/falcon", "source": "hub"}
