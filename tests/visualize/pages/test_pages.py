@@ -335,6 +335,44 @@ def test_the_theme_can_be_switched_and_is_kept(browser, server):
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == DARK
 
 
+def test_pages_print_whole_and_in_the_light_theme(browser, server):
+    paper = {"width": 720, "height": 980}  # A4, on which Chromium shrinks what is a little wider
+    with opened(browser, server, viewport=DESKTOP, color_scheme="dark") as page:
+        for path in ("/hardware", "/results"):
+            visit(page, path)
+            page.set_viewport_size(paper)
+            page.emulate_media(media="print", color_scheme="dark")
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+            assert page.evaluate("document.documentElement.scrollWidth") <= paper["width"], path
+            wide = "[...document.querySelectorAll('td')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+            assert page.evaluate(f"{wide}.map(e => e.textContent)") == []
+            if path == "/hardware":
+                label = page.locator("figure.chart .role-axis-label text").first
+                assert label.evaluate("e => getComputedStyle(e).fill") == "rgb(91, 102, 112)"
+            page.emulate_media(media="screen", color_scheme="dark")
+            page.set_viewport_size(DESKTOP)
+
+
+def test_back_at_a_page_its_filters_are_those_of_its_address(browser, server):
+    with opened(browser, server) as page:
+        visit(page, "/hardware?model=gpt2")
+        page.locator("select[name=model]").select_option("bert-base-uncased")
+        page.get_by_role("button", name="Show").click()
+        page.wait_for_url("**model=bert*")
+        page.go_back()
+        page.wait_for_url("**model=gpt2*")
+        assert page.locator("select[name=model]").input_value() == "gpt2"
+        assert page.locator("h2").first.inner_text().startswith("gpt2")
+
+
+def test_text_grows_with_the_font_size_that_a_browser_is_set_to(browser, server):
+    with opened(browser, server) as page:
+        page.goto("/results")
+        before = page.evaluate("getComputedStyle(document.querySelector('nav a')).fontSize")
+        page.evaluate("document.documentElement.style.fontSize = '32px'")
+        assert (before, page.evaluate("getComputedStyle(document.querySelector('nav a')).fontSize")) == ("14px", "28px")
+
+
 def test_the_content_is_reachable_with_the_keyboard_and_focus_is_visible(browser, server):
     with opened(browser, server) as page:
         visit(page, "/")

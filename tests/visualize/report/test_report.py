@@ -216,8 +216,8 @@ def test_memory_and_energy_are_named_as_readings_without_an_interval(store, repo
     text = report()
     assert section(text, "Smallest") == [
         "- bert-base-uncased: onnxruntime · float32 has the lowest reading of peak resident memory of the process: "
-        "700 MB at batch 1, sequence 32, against 1000 MB for eager · float32; "
-        "700 MB at batch 2, sequence 32, against 1000 MB for eager · float32.",
+        "700 MB at batch 1, sequence 32, against 1,000 MB for eager · float32; "
+        "700 MB at batch 2, sequence 32, against 1,000 MB for eager · float32.",
         "- Readings of peak memory have no interval; they describe only these runs.",
     ]
     assert section(text, "Most efficient")[0] == (

@@ -6,21 +6,11 @@
   const isDark = () =>
     root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 
-  // The current value of a custom property; browsers resolve light-dark() only in used colours.
-  const probe = document.createElement("span");
-  const colour = (name) => {
-    probe.style.color = `var(${name})`;
-    document.body.append(probe);
-    const found = getComputedStyle(probe).color;
-    probe.remove();
-    return found;
-  };
-
   const LETTER_PX = 6.8, NAME_PX = 6.5, LINE_PX = 13; // of a title, and of the names and titles of an axis
   const nameLimit = (width) => width < 520 ? 130 : 300;
 
   const config = (width) => {
-    const text = colour("--text"), faint = colour("--muted"), line = colour("--line");
+    const [text, faint, line] = ["var(--text)", "var(--muted)", "var(--line)"];
     const font = getComputedStyle(document.body).fontFamily;
     return {
       background: "transparent",
@@ -44,9 +34,9 @@
     tooltip: { disableDefaultStyle: true, theme: "page" },
   });
 
-  // A specification with colour names replaced by the page's colours.
+  // A specification with the page's colours for their names: a chart follows the theme, and prints in the light one.
   const coloured = (part) => {
-    if (typeof part === "string") return part.startsWith("--") ? colour(part) : part;
+    if (typeof part === "string") return part.startsWith("--") ? `var(${part})` : part;
     if (Array.isArray(part)) return part.map(coloured);
     return part && typeof part === "object"
       ? Object.fromEntries(Object.entries(part).map(([name, value]) => [name, name === "values" ? value : coloured(value)]))
@@ -105,8 +95,6 @@
     });
   };
 
-  const redraw = () => globalThis.vegaEmbed && document.querySelectorAll(PANELS).forEach((one) => isShown(one) && draw(one));
-
   // On a phone the navigation is wider than the screen: scroll to the current page.
   const current = document.querySelector("nav [aria-current]");
   if (current) current.parentElement.scrollLeft = current.offsetLeft - current.parentElement.offsetLeft;
@@ -127,12 +115,8 @@
         // without storage the choice lasts only for this page
       }
       label();
-      redraw();
     });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      label();
-      redraw();
-    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", label);
   }
 
   document.addEventListener("click", async (event) => {
@@ -146,6 +130,10 @@
   // On a phone, what may be folded is closed: the answer comes before the fields that no one has filled in.
   if (matchMedia("(max-width: 640px)").matches)
     document.querySelectorAll("details[data-folds]").forEach((fold) => (fold.open = false));
+
+  // Back at a page, its filters are those of its address again, not what was chosen before it was left.
+  addEventListener("pageshow", () =>
+    document.querySelectorAll("form.filters:not(:has([hx-get]))").forEach((form) => form.reset()));
 
   // A slider has a list of values, where null means no limit. The form sends the number field next to it.
   const numberOf = (slider) => document.getElementById(slider.dataset.slides);
