@@ -365,6 +365,28 @@ def test_back_at_a_page_its_filters_are_those_of_its_address(browser, server):
         assert page.locator("h2").first.inner_text().startswith("gpt2")
 
 
+def test_a_choice_without_an_answer_leaves_the_older_one_and_says_so(browser, server):
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    page.goto("/recommend?model=gpt2")
+    page.locator("#latency_ms").fill("-5")
+    page.locator("#latency_ms").press("Tab")
+    said = page.locator("#found .unanswered")
+    said.wait_for()
+    assert said.inner_text().startswith("What follows is of the choice before: latency_ms=-5: expected a number")
+    context.route("**/recommend?*", lambda route: route.abort())
+    page.locator("#latency_ms").fill("50")
+    page.locator("#latency_ms").press("Tab")
+    page.get_by_text("no answer. Is benchhouse dashboard still running?").wait_for()
+    assert page.locator("#found h2").inner_text().endswith("no limits")
+    context.unroute("**/recommend?*")
+    page.locator("#latency_ms").fill("60")
+    page.locator("#latency_ms").press("Tab")
+    page.get_by_role("heading", name="latency ≤ 60 ms").wait_for()
+    assert (said.count(), page.locator("#found").get_attribute("aria-busy")) == (0, None)
+    context.close()
+
+
 def test_text_grows_with_the_font_size_that_a_browser_is_set_to(browser, server):
     with opened(browser, server) as page:
         page.goto("/results")

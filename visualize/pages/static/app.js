@@ -156,6 +156,24 @@
     });
   });
 
+  // What filters and limits found: dimmed while the server is asked, and said to be older where it does not answer.
+  const found = () => document.getElementById("found");
+  document.addEventListener("htmx:before:request", () => found()?.setAttribute("aria-busy", "true"));
+  const unanswered = ({ detail }) => {
+    if (!found()) return;
+    found().removeAttribute("aria-busy");
+    found().querySelector(".unanswered")?.remove();
+    const page = new DOMParser().parseFromString(detail.ctx?.text ?? "", "text/html");
+    const why = page.querySelector(".lead")?.textContent ?? "no answer. Is benchhouse dashboard still running?";
+    const notice = document.createElement("p");
+    notice.className = "notice unanswered";
+    notice.role = "alert";
+    notice.textContent = `What follows is of the choice before: ${why}`;
+    found().prepend(notice);
+  };
+  document.addEventListener("htmx:error", unanswered);
+  document.addEventListener("htmx:response:error", unanswered);
+
   // The page Live refreshes itself unless it is paused or hidden.
   const live = document.getElementById("live");
   const pause = document.getElementById("pause");
