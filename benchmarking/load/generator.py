@@ -107,6 +107,8 @@ class Sent:
     """What was sent; kept only to count its tokens."""
     text: str = ""
     """The text of the response; kept in conversations and to count its tokens."""
+    said: str = ""
+    """What later turns repeat of it: reasoning and tool calls are no part of a message. Kept as `text` is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +265,7 @@ class _Reply:
         # none; and whether the event states the reason for finishing.
         choices = event.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-            text, is_finished = None, False
+            text, said, is_finished = None, None, False
         else:
             choice = choices[0]
             delta, found, reason = choice.get("delta"), choice.get("text"), choice.get("finish_reason")
@@ -280,6 +282,9 @@ class _Reply:
                 if found == "" and delta.get("role") is not None:
                     found = None  # the event that starts a message
             text, is_finished = _text(found), isinstance(reason, str) and reason != ""
+            said = text
+            if self._keeps_text and isinstance(delta, dict):
+                said = _text(delta.get("content"), thoughts=False) or _text(delta.get("refusal"))
         if is_finished and self._finished_s is None:
             self._finished_s = now_s
         # An empty piece after the first output is a token that decodes to nothing, such as half a character. Empty
@@ -289,6 +294,7 @@ class _Reply:
             self.sent.least_tokens += text != ""
             if self._keeps_text:
                 self.sent.text += text
+                self.sent.said += said or ""
 
 
 class Generator:
@@ -375,7 +381,7 @@ class Generator:
             sent = Sent(due_s, conversation=place if is_talk else None, turn=number if is_talk else None)
             found.append(sent)
             await self.send(planned, sent, history if planned.has_history else ())
-            reply = sent.text
+            reply, sent.said = sent.said, ""
             if not self.keeps_text:
                 sent.text = ""
             if sent.error is not None or sent.closed_s is None or number + 1 == len(turns):
@@ -518,11 +524,15 @@ def omission_advice(kind: str, detail: str) -> str:
     return f"; --omit-fields {field} leaves it out of the requests"
 
 
-def _text(found: Any, depth: int = 2) -> str | None:
+def _text(found: Any, depth: int = 2, *, thoughts: bool = True) -> str | None:
     """A piece of output: a text, or the texts of its parts, which may be parts of a part; None if it has none."""
     if not isinstance(found, list) or not depth:
         return found if isinstance(found, str) else None
-    parts = [_text(part.get("text", part.get("thinking")), depth - 1) for part in found if isinstance(part, dict)]
+    parts = [
+        _text(part.get("text", part.get("thinking") if thoughts else None), depth - 1, thoughts=thoughts)
+        for part in found
+        if isinstance(part, dict)
+    ]
     texts = [part for part in parts if part is not None]
     return "".join(texts) if texts else None
 

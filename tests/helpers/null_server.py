@@ -67,6 +67,8 @@ class Script:
     """Requests served at once; the others wait. None: all."""
     tokens: int | None = None
     """Of each reply; None: as many as requested."""
+    reasoning: int = 0
+    """Of each reply in a chat, those before the answer."""
     tokens_a_chunk: int = 1
     chunks_together: int = 1
     """Chunks that something in between holds back, to hand them on at once."""
@@ -167,7 +169,8 @@ class NullServer:
         await self._until(script.ttft_s)
         while done < count or fault == "endless":
             own = min(script.tokens_a_chunk, max(count - done, 1))
-            piece: dict[str, Any] = {"delta": {"content": "a" * own}} if is_chat else {"text": "a" * own}
+            name = "content" if done >= script.reasoning else "reasoning_content"
+            piece: dict[str, Any] = {"delta": {name: "a" * own}} if is_chat else {"text": "a" * own}
             held.append(_event({"choices": [{"index": 0, **piece}]}))
             done += own
             if len(held) == script.chunks_together or done >= count:

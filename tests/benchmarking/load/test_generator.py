@@ -310,18 +310,18 @@ LAST = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
 
 
 @pytest.mark.parametrize(
-    "delta",
+    ("delta", "said"),
     [
-        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
-        {"content": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]},
-        {"content": [{"type": "reference"}, {"type": "thinking", "thinking": "hm"}]},
-        {"content": None, "refusal": "hm"},
-        {"role": "assistant", "function_call": {"name": "h", "arguments": "m"}},
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]}, ""),
+        ({"content": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]}, "hm"),
+        ({"content": [{"type": "reference"}, {"type": "thinking", "thinking": "hm"}]}, ""),
+        ({"content": None, "refusal": "hm"}, "hm"),
+        ({"role": "assistant", "function_call": {"name": "h", "arguments": "m"}}, ""),
     ],
 )
-def test_output_in_parts_refusals_and_older_function_calls_are_tokens(delta):
+def test_output_in_parts_refusals_and_older_function_calls_are_tokens(delta, said):
     found = answered(*[{"choices": [{"delta": delta}]}] * 3, LAST)
-    assert (len(found.tokens_s), found.least_tokens, found.text) == (3, 3, "hm" * 3)
+    assert (len(found.tokens_s), found.least_tokens, found.text, found.said) == (3, 3, "hm" * 3, said * 3)
 
 
 def test_parts_without_a_text_are_no_output():
@@ -717,12 +717,12 @@ def test_a_session_of_a_trace_waits_for_its_reply_but_not_longer_than_its_time(t
     assert max(at.values()) == pytest.approx(9000, abs=0.01)
 
 
-def test_a_chat_repeats_earlier_turns_as_alternating_messages():
+def test_a_chat_repeats_earlier_turns_as_alternating_messages_without_reasoning():
     seen = []
-    loaded(Script(), Level(concurrency=1, number=1), replace(TRAFFIC, turns=3), endpoint="chat", seen=seen)
+    loaded(Script(reasoning=3), Level(concurrency=1, number=1), replace(TRAFFIC, turns=3), endpoint="chat", seen=seen)
     assert [len(body["messages"]) for body in seen] == [1, 3, 5]
     assert [one["role"] for one in seen[2]["messages"]] == ["user", "assistant", "user", "assistant", "user"]
-    assert [one["content"] for one in seen[2]["messages"][1::2]] == ["aaaaaaaa"] * 2
+    assert [one["content"] for one in seen[2]["messages"][1::2]] == ["aaaaa"] * 2
     assert seen[2]["messages"][:3] == seen[1]["messages"]
 
 
