@@ -43,6 +43,7 @@ from benchmarking.load.traffic import (
     Traffic,
     judged,
 )
+from benchmarking.measure.timing import short_gc
 
 SPIN_S = 0.002
 """Time before a start during which the generator polls the clock instead of sleeping, since timers are up to 1 ms
@@ -475,8 +476,10 @@ async def run_level(
         if warmed is not None:
             warmed()
         generator.keeps_text = tokenizer is not None
-        started_at = utc_now()
-        return requests_of(await generator.run(traffic, level), launch, started_at, limits, tokenizer)
+        with short_gc():
+            started_at = utc_now()
+            sent = await generator.run(traffic, level)
+        return requests_of(sent, launch, started_at, limits, tokenizer)
 
 
 async def _until(at_s: float) -> None:

@@ -15,7 +15,6 @@ main thread, since some runtimes must be called from the thread that loaded them
 
 from __future__ import annotations
 
-import gc
 import json
 import threading
 import time
@@ -33,6 +32,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Count, Json, Number, Point, PositiveCount, Requests
+from benchmarking.measure.timing import short_gc
 
 SPIN_NS = 2_000_000
 """Time before an arrival during which an idle loop polls the clock instead of sleeping, since timers are late."""
@@ -104,15 +104,16 @@ def run_loop(
             check_callable(operation)
             for _ in range(settings.warmup if place == 0 else min(settings.warmup, 1)):
                 timed_call(operation, synchronize, lambda: None)
-    gc.collect()
-    started_at = utc_now()
-    start_ns = time.perf_counter_ns()
-    arrivals: _Schedule | _Users = _Schedule(settings, start_ns) if settings.starts_s else _Users(settings, start_ns)
     timeout_ns = round(settings.timeout_s * NS_PER_S)
-    if len(slots) == 1:
-        found = _serve(slots[0], synchronize, batch_size, arrivals, timeout_ns)
-    else:
-        found = _serve_together(slots, synchronize, arrivals, timeout_ns)
+    with short_gc():
+        started_at = utc_now()
+        start_ns = time.perf_counter_ns()
+        arrivals: _Schedule | _Users
+        arrivals = _Schedule(settings, start_ns) if settings.starts_s else _Users(settings, start_ns)
+        if len(slots) == 1:
+            found = _serve(slots[0], synchronize, batch_size, arrivals, timeout_ns)
+        else:
+            found = _serve_together(slots, synchronize, arrivals, timeout_ns)
     return requests_of(found, slots[0], batch_size, launch, started_at)
 
 
@@ -387,13 +388,13 @@ def run_scenario(
     check_callable(operation)
     for _ in range(settings.warmup):
         timed_call(operation, synchronize, lambda: None)
-    gc.collect()
     started_at, issued = utc_now(), list[QueuedRequest]()
     waiting: SimpleQueue[Any] = SimpleQueue()
     thread = threading.Thread(target=_run_test, args=(settings, issued, waiting), daemon=True)
-    thread.start()
-    _serve_queries(operation, synchronize, point.batch_size, settings, waiting)
-    thread.join()
+    with short_gc():
+        thread.start()
+        _serve_queries(operation, synchronize, point.batch_size, settings, waiting)
+        thread.join()
     folder = Path(settings.folder)
     if settings.scenario == "server":
         for place, delay_ns in issue_delays_ns((folder / TRACE).read_text()).items():

@@ -49,6 +49,8 @@ BLOCK_NS = NS_PER_MS
 """Shorter calls are timed in blocks of at least this length; below it the cost of the clock is visible."""
 MAX_INNER_LOOPS = 10_000
 """Limits a block of calls that do almost nothing."""
+NEVER = 1 << 30
+"""Collections of the young objects after which all are looked through."""
 TIME_PER_OUTPUT_TOKEN = "time_per_output_token"  # noqa: S105 - the name of a metric
 INTER_TOKEN_LATENCY = "inter_token_latency"  # noqa: S105 - the name of a metric
 TOKENIZE = "tokenize"
@@ -80,6 +82,19 @@ def quiet_gc() -> Iterator[None]:
             gc.unfreeze()
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def short_gc() -> Iterator[None]:
+    """The same for the minutes of a load, which may make more garbage than memory holds: only young objects are looked
+    through inside. A search through all, such as the prompts of a level, would hold up a hundred requests."""
+    usual = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(*usual[:2], NEVER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 @cache

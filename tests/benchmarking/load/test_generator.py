@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import sys
@@ -747,6 +748,27 @@ def test_a_request_takes_so_few_calls_that_a_processor_sends_2000_a_second():
             return calls / len(found)
 
     assert 10 < asyncio.run(calls_per_request()) < 600
+
+
+def test_no_search_for_garbage_through_all_prompts_holds_up_the_requests_of_a_level():
+    usual, found = gc.get_threshold(), []
+
+    def looked_through(phase, about):
+        found.append(about["generation"])
+
+    def fault(number):
+        if number == 0:
+            gc.callbacks.append(looked_through)
+        elif number == 199:
+            gc.callbacks.remove(looked_through)
+
+    gc.set_threshold(20, 2, 2)
+    try:
+        loaded(Script(fault=fault), Level(rate=50.0, number=200))
+        assert gc.get_threshold() == (20, 2, 2)
+    finally:
+        gc.set_threshold(*usual)
+    assert set(found) == {0, 1}, "young objects are looked through, so that the memory of a long load is bounded"
 
 
 def test_a_thousand_streams_are_in_flight_at_once():

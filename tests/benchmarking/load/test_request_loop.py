@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -24,6 +25,7 @@ from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Traffic, judged
 from benchmarking.measure import request_loop
 from benchmarking.measure.request_loop import LoopSettings, run_loop
+from benchmarking.measure.timing import NEVER
 from benchmarking.runtimes.null import NullOperation
 from benchmarking.sweep.run import process
 from benchmarking.sweep.run.process import LoopJob
@@ -68,9 +70,10 @@ class RecordedCalls(NullOperation):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.calls = []
+        self.calls, self.gc_thresholds = [], set()
 
     def run(self, mark):
+        self.gc_thresholds.add(gc.get_threshold())
         begin_ns, tokens_ns = time.perf_counter_ns(), []
 
         def recorded(name):
@@ -131,6 +134,14 @@ def test_tokens_of_a_fast_model_in_the_process_do_not_count_as_held_back(own_clo
     for tokens in (found, replace(found, token_ms=((),) * len(found))):  # with too many to keep
         doubts = {one.kind for one in result_of(TRAFFIC, level, [tokens], point=SHORT, slots=slots).doubts}
         assert doubts & {"whole_replies", "chunks_not_tokens"} == kinds
+
+
+def test_no_search_for_garbage_through_all_objects_is_among_the_calls():
+    usual, handle = gc.get_threshold(), NullHandle(Script())
+    operation = RecordedCalls(handle, SHORT, None, "float32")
+    run_loop([[operation]], handle.synchronize, 1, LoopSettings(number=3), launch=0)
+    assert operation.gc_thresholds == {(*usual[:2], NEVER)}
+    assert gc.get_threshold() == usual
 
 
 def test_waiting_requests_share_a_call(own_clock):
