@@ -43,7 +43,8 @@ INEXACT, TOO_INEXACT = 0.005, 0.02
 """Rounding relative to the latency: above the first it is a doubt, above the second it can hide a change of 2 %."""
 NAMELESS = re.compile(r"(Model\d*|main_graph|torch[-_]jit.*|tf2onnx|)", re.IGNORECASE)
 """Names that converters give to an unnamed model."""
-SHAPE = re.compile(r"(?<![\w.:/-])([\w.:/-]*)\[(\d+(?:,\d+)+)\](?!\[)")
+SHAPES = re.compile(r"(?<![\w.:/-])([\w.:/-]*)((?:\[\d{1,12}(?:,\d{1,12})*\])+)(?!\[)")
+"""The shapes of an input, through which the calls go in turn."""
 NO_SETTING = (
     *("m", "path_to_model", "d", "target_device", "i", "paths_to_input", "b", "batch_size", "shape", "data_shape"),
     *("hint", "perf_hint", "api", "api_type", "infer_precision", "nireq", "number_infer_requests", "nstreams"),
@@ -145,7 +146,8 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
     model_id = (model_id or topology or "unknown") if NAMELESS.fullmatch(topology) else topology
     target = (setup.text("target_device") or "unknown").strip()
     requested = _option(options, "infer_precision") or setup.text("precision")
-    word = (requested or "").rpartition(":")[2] or None
+    words = {part.rpartition(":")[2] for part in (requested or "").split(",")}  # of each device
+    word = words.pop() if len(words) == 1 else requested
     precision = precision_of(word)
     # How requests are made, which distinguishes series.
     stated = setup.text("benchmark_mode")
@@ -179,17 +181,30 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
 
 def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...], str]:
     """The point, with the shapes on the command line; a doubt if these imply another batch size; and the shapes, if
-    they are no sequence and no square image."""
+    they are several, or no sequence and no square image."""
     stated = setup.count("batch_size")
     batch_size, doubts = stated or 1, () if stated else (BATCH_NOT_STATED,)
-    # The static shape of the main input: input_ids, or the only one.
+    # The static shapes of each input, of which the main one is input_ids, or the only one.
     text = _option(options, "data_shape") or _option(options, "shape") or ""
-    shapes = {found[1]: tuple(map(int, found[2].split(","))) for found in SHAPE.finditer(text) if len(found[2]) < 40}
-    shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else ())
-    point, others = shaped(Point(batch_size=batch_size, concurrency=concurrency), shapes)
-    if stated is None or not shape or shape[0] == batch_size or not all(0 < size <= INT32_MAX for size in shape):
+    given: dict[str, list[tuple[int, ...]]] = {}
+    for name, shapes in SHAPES.findall(text):
+        given.setdefault(name, []).extend(tuple(map(int, one.split(","))) for one in shapes[1:-1].split("]["))
+    point = Point(batch_size=batch_size, concurrency=concurrency)
+    if any(len(shapes) > 1 for shapes in given.values()):
+        # Calls of several sizes, which the latencies are over.
+        main = given.get("input_ids") or next(iter(given.values()))
+        others = ", ".join(dict.fromkeys("/".join("x".join(map(str, one)) for one in own) for own in given.values()))
+    else:
+        of_one = {name: shapes[0] for name, shapes in given.items() if len(shapes[0]) > 1}
+        main = [of_one["input_ids"]] if "input_ids" in of_one else list(dict.fromkeys(of_one.values()))
+        main = main if len(main) == 1 else []
+        point, others = shaped(point, of_one)
+    other = next(
+        (shape for shape in main if shape[0] != batch_size and all(0 < size <= INT32_MAX for size in shape)), ()
+    )
+    if stated is None or not other:
         return point, doubts, others
-    return point, (doubt("batch_size_differs", "noisy", batch_size=batch_size, shape=list(shape)),), others
+    return point, (doubt("batch_size_differs", "noisy", batch_size=batch_size, shape=list(other)),), others
 
 
 OPTIONS, SETUP, RESULTS = "cmd_options", "configuration_setup", "execution_results"

@@ -199,6 +199,11 @@ def test_printed_times_and_rates_that_are_not_known_are_kept(tmp_path):
         ("sample[1,4,64,64],states[1,77,768]", "b1 c4", "4x64x64, 77x768"),
         ("input_ids[1,128],mask[1,128]", "b1 s128 c4", None),
         ("[1,3,224,224]", "b1 c4 image_size=224", None),
+        ("input_ids[1,16][1,512]", "b1 c4", "1x16/1x512"),
+        ("input_ids[1,16],input_ids[1,512]", "b1 c4", "1x16/1x512"),
+        ("ids[1,16][1,512],mask[1,16][1,512],image[1,3,8,8]", "b1 c4", "1x16/1x512, 1x3x8x8"),
+        ("x[16][512]", "b1 c4", "16/512"),
+        ("x[16]", "b1 c4", None),
     ],
 )
 def test_shapes_that_are_no_sequence_and_no_square_image_tell_series_apart(tmp_path, shape, label, shapes):
@@ -210,6 +215,31 @@ def test_shapes_that_are_no_sequence_and_no_square_image_tell_series_apart(tmp_p
     (tmp_path / "r.json").write_text(json.dumps(report))
     run = only_run(tmp_path / "r.json")
     assert (run.results[0].point.label, run.cell.runtime_mode.get("shapes")) == (label, shapes)
+
+
+def test_a_batch_that_one_of_several_shapes_contradicts_is_a_doubt(tmp_path):
+    report = json.loads((FOLDER / "cpp_report.json").read_text())
+    report["cmd_options"]["data_shape"] = "[8,3,64,64][4,3,64,64]"
+    (tmp_path / "r.json").write_text(json.dumps(report))
+    (result,) = only_run(tmp_path / "r.json").results
+    differs = next(doubt for doubt in result.doubts if doubt.kind == "batch_size_differs")
+    assert differs.evidence == {"batch_size": 4, "shape": [8, 3, 64, 64]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "precision", "mode"),
+    [
+        ("CPU:bf16", "bfloat16", None),
+        ("CPU:f16,GPU:f16", "float16", None),
+        ("CPU:bf16,GPU:f16", "other", "CPU:bf16,GPU:f16"),
+    ],
+)
+def test_a_precision_of_each_device_is_the_runs_if_all_have_it(tmp_path, asked, precision, mode):
+    report = json.loads((FOLDER / "benchmark_report.json").read_text())
+    report["cmd_options"]["-infer_precision"] = asked
+    (tmp_path / "r.json").write_text(json.dumps(report))
+    cell = only_run(tmp_path / "r.json").cell
+    assert (cell.precision, cell.runtime_mode.get("infer_precision")) == (precision, mode)
 
 
 @pytest.mark.parametrize(
