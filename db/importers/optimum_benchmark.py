@@ -246,6 +246,8 @@ def _setup(config: Fields) -> dict[str, Any]:
         mode |= {"autocast": True} if autocast is None else {}
     is_quantized = engine.text("quantization") is not None
     precision = "other" if is_quantized else _precision(dtype, autocast if is_autocast else None, name, versions, mode)
+    if precision == "float32" and mode.get("allow_tf32") and found["device_type"] == "cuda":
+        precision = "tf32"
     cpu, memory_mb = environment.text("cpu"), environment.number("cpu_ram_mb", low=0)
     return {
         **found,

@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, NS_PER_MS, NS_PER_S
-from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Samples, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Precision, Result, Samples, Scalar
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format, precision_of, shaped, unnamed
 from db.importers.support.files import ForeignFile
@@ -95,6 +95,8 @@ TRTEXEC_STATED = {
     "implicit_batch": re.compile(r"\] Batch: (\d{1,9})\s*$", re.MULTILINE),
     "streams": re.compile(r"\] (?:Inference )?Streams: (\d{1,9})\s*$", re.MULTILINE),
 }
+HAS_TF32 = re.compile(r"\] (?:TF32 is enabled by default|Compute Capability: (\d{1,3})\.\d)")
+"""What is printed on a GPU with TF32 alone, and of every GPU."""
 INPUT_SHAPES = re.compile(r"\] Input inference shapes?\s*: ?(\S.*)$", re.MULTILINE)
 WORD = re.compile(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\S)+")
 SHAPE = re.compile(r"(?<![^,\s])([^,\s]*?)[:=](\d{1,9}(?:x\d{1,9})*)(?=[,\s]|$)")
@@ -128,6 +130,7 @@ DEFAULT_WARM_UP_MS = 200.0
 FIELDS = {"latencyMs": "latency_wall", "computeMs": "latency_device", "h2dMs": "h2d", "d2hMs": "d2h"}
 """Field of --exportTimes -> metric of its samples; others keep their names."""
 TRTEXEC_DEFINITIONS = {
+    "precision": "FP32 is tf32 unless the command says --noTF32 or the GPU has no TF32",
     "latency": "H2D + GPU compute + D2H of a query, by the device's events; percentiles are nearest ranks",
     "latency_device": "GPU compute time of a query",
     "end_to_end": "from the start of a query's H2D to the end of its D2H, waiting included",
@@ -372,7 +375,7 @@ def _of_log(file: ForeignFile, part: str, above: str, index: int) -> ForeignRun:
         stated_times=[time.isoformat() for one in times[:1] if (time := _time(one))],
         runtime="tensorrt",
         runtime_mode=mode,
-        precision=precision_of(precision),  # several words are a choice, which the builder makes for each layer
+        precision=_precision(precision, part, {"noTF32" in _given(one) for one in logged or typed}),
         device_type="cuda" if core is None else "dla",
         device_selector=None if core is None else f"dla:{core}",
         device_name=found["device"],
@@ -381,6 +384,17 @@ def _of_log(file: ForeignFile, part: str, above: str, index: int) -> ForeignRun:
         versions={"tensorrt": found["version"]},
         command=words_of((logged or (typed if len(typed) == 1 else [""]))[0]),
     )
+
+
+def _precision(stated: str | None, part: str, is_turned_off: Set[bool]) -> Precision:
+    """The precision of an engine; several words are a choice, which the builder makes for each layer. FP32 is rounded
+    to TF32 where the GPU has it (since compute capability 8.0), unless the command, if it is known, turns that off."""
+    if stated != "FP32":
+        return precision_of(stated)
+    found = HAS_TF32.search(part)
+    if is_turned_off == {True} or (found and found[1] and int(found[1]) < 8):
+        return "float32"
+    return "tf32" if found and is_turned_off == {False} else "unknown"
 
 
 def _shapes(*stated: str) -> dict[str, str]:

@@ -167,6 +167,23 @@ def gpu(data):
     }
 
 
+@pytest.mark.parametrize(
+    ("device", "dtype", "allowed", "precision"),
+    [
+        ("cuda", "float32", True, "tf32"),
+        ("cuda", "float32", False, "float32"),
+        ("cuda", "float16", True, "float16"),
+        ("cpu", "float32", True, "float32"),
+    ],
+)
+def test_float32_that_may_be_rounded_to_tf32_is_tf32(alone, device, dtype, allowed, precision):
+    def change(data):
+        gpu(data)
+        data["config"]["backend"] |= {"device": device, "torch_dtype": dtype, "allow_tf32": allowed}
+
+    assert only_run(edited(alone("tiny_bert.json"), change)).cell.precision == precision
+
+
 def test_gpu_vram_mb_is_in_bytes_and_of_all_gpus(alone):
     run = only_run(edited(alone("tiny_bert.json"), gpu))
     device = run.cell.device

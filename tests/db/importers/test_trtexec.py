@@ -63,6 +63,28 @@ def test_the_precision_of_an_engine_that_was_loaded_is_unknown(tmp_path):
     assert (run.cell.precision, run.cell.runtime_mode) == ("unknown", {})
 
 
+TF32_LINE = "[10/03/2024-10:47:40] [I] TF32 is enabled by default. Add --noTF32 flag to further improve accuracy"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "precision"),
+    [
+        ("", "", "float32"),  # on a GPU without TF32
+        ("Capability: 7.5", "Capability: 8.6", "tf32"),
+        ("Compute Capability: 7.5", "SMs: 108", "unknown"),
+        ("Compute Capability: 7.5", TF32_LINE, "tf32"),
+        ("resnet50.onnx --shapes", f"resnet50.onnx --noTF32 --shapes=x:8\n{TF32_LINE}\n", "float32"),
+        ("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec", f"{TF32_LINE}\nA command with", "unknown"),
+    ],
+)
+def test_fp32_is_tf32_unless_the_gpu_has_none_or_the_command_turns_it_off(tmp_path, old, new, precision):
+    text = (FOLDER / "log.txt").read_text().partition("&&&& PASSED")[0]
+    text = text.replace("FP32+FP16", "FP32").replace(" --fp16", "")
+    (tmp_path / "log.txt").write_text(text.replace(old, new) if old else text)
+    (run,) = TRTEXEC.runs(read_file(tmp_path / "log.txt"))
+    assert (run.cell.precision, run.cell.runtime_mode["precisions"]) == (precision, "FP32")
+
+
 def test_with_an_implicit_batch_the_stated_throughput_is_of_samples(tmp_path):
     text = (FOLDER / "log.txt").read_text().replace("Batch: Explicit", "Batch: 8")
     (tmp_path / "log.txt").write_text(text.replace("has 391 queries", "has 3128 queries"))
