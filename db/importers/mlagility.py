@@ -42,7 +42,7 @@ DATED = re.compile(r"\d{4}-\d\d-\d\d\.csv")
 """What a report is called."""
 MODELS = {"model_name", "checkpoint"}
 REPORT = {
-    *("mean_latency", "build_status", "x86_latency", "nvidia_latency", "gpu_latency", "gpu_e2e_latency"),
+    *("mean_latency_units", "build_status", "x86_latency", "nvidia_latency", "gpu_latency", "gpu_e2e_latency"),
     *("seconds_to_first_token", "token_generation_tokens_per_second"),
 }
 """A report has the model's name or lemonade's checkpoint, and one of these."""

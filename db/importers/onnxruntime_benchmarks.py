@@ -55,10 +55,11 @@ from db.importers.support.reading import (
 )
 
 PERF_TEST_ROW = re.compile(
-    r"(?P<model>.*?),(?P<seconds>[-+.\deE]+),(?:(?P<total>[-+.\deE]+),)?(?P<bytes>\d{1,18}),(?P<cpu>-?\d{1,9}),"
+    r"(?P<model>[^,]*),(?P<seconds>[-+.\deE]+),(?:(?P<total>[-+.\deE]+),)?(?P<bytes>\d{7,18}),(?P<cpu>-1|1?\d{1,2}),"
     r"(?P<index>\d{1,9})",
     re.ASCII,
 )
+"""A call: the process has a megabyte at least, and the CPUs are busy at 0 to 100 %, or -1 where it is not known."""
 PERF_TEST_STATED = re.compile(
     r"(?P<label>Min|Max|P50|P90|P95|P99|P999) Latency(?: is |: )(?P<value>[-+.\deE]+) ?s(ec)?", re.ASCII
 )
@@ -228,11 +229,14 @@ class Invocation:
 
 
 def _is_table(file: ForeignFile) -> bool:
-    """Whether most lines are calls or statistics, beginning with call 0 or, if that line is damaged, call 1."""
+    """Whether most lines are statistics or calls in their order, beginning with call 0 or, if that line is damaged,
+    call 1. Names of columns are above other tables alone."""
     head = [line.strip() for line in file.head.splitlines()[:MAX_HEAD] if line.strip()]
-    rows = [found for line in head if (found := PERF_TEST_ROW.fullmatch(line))]
-    known = len(rows) + sum(bool(PERF_TEST_STATED.fullmatch(line)) for line in head)
-    return bool(rows) and int(rows[0]["index"]) <= 1 and 2 * known >= len(head)
+    calls = [int(found["index"]) for line in head if (found := PERF_TEST_ROW.fullmatch(line))]
+    if not calls or calls[0] > 1 or ("," in head[0] and not re.search(r"\d", head[0])):
+        return False
+    in_order = sum(call in (0, before + 1) for before, call in pairwise([0, *calls]))
+    return 2 * (in_order + sum(bool(PERF_TEST_STATED.fullmatch(line)) for line in head)) >= len(head)
 
 
 def _is_printed(file: ForeignFile) -> bool:
@@ -523,7 +527,7 @@ def _record(fields: Fields) -> tuple[Cell, tuple[Fields, Result]]:
 
 
 def _is_summary_header(cells: list[str]) -> bool:
-    return {"engine", "model_name"} <= set(cells) and any(CELL.fullmatch(cell) for cell in cells)
+    return {"engine", "version", "model_name", "inputs"} <= set(cells) and any(CELL.fullmatch(cell) for cell in cells)
 
 
 def read_transformers(file: ForeignFile) -> Iterator[ForeignRun]:

@@ -43,6 +43,11 @@ def check_tiny_bert(run):
     assert run.origin.kept["author"] == "demo"
 
 
+def test_a_table_of_latencies_without_a_unit_is_no_report(tmp_path):
+    (tmp_path / "a.csv").write_text("model_name,mean_latency,p99\nfoo,0.0123,0.02\n")
+    assert not PLUGIN.recognises(read_file(tmp_path / "a.csv"))
+
+
 def test_each_value_of_a_builds_stats_is_imported():
     (run,) = runs_of(FOLDER / "turnkey_stats.yaml")
     check_tiny_bert(run)

@@ -74,9 +74,24 @@ def test_each_value_of_the_printed_output_is_imported():
 
 
 def test_a_result_file_is_recognised_by_its_first_line_even_if_a_later_one_is_wrong(tmp_path):
-    assert PERF_TEST.recognises(read_file(written(tmp_path, "m,0.1,1,1,0\nm,fast,1,1,1\n")))
-    assert not PERF_TEST.recognises(read_file(written(tmp_path, "m,0.1,1,1,7\n")))
+    assert PERF_TEST.recognises(read_file(written(tmp_path, "m,0.1,1048576,1,0\nm,fast,1048576,1,1\n")))
+    assert not PERF_TEST.recognises(read_file(written(tmp_path, "m,0.1,1048576,1,7\n")))
     assert not PERF_TEST.recognises(read_file(written(tmp_path, "name,seconds,bytes,cpu,call\n")))
+
+
+OTHER_TABLES = {
+    "flowers": "5.1,3.5,14,2,0\n4.9,3.0,14,2,0\n4.7,3.2,13,2,1\n",
+    "sales": "region,price,quantity,stock,returned\nnorth,9.99,3,4,0\nsouth,19.99,5,6,1\n",
+    "compiled models": "cuda,bert,1.8,1.1,1500000,1,0,0\ncuda,opt,1.7,1.2,1410000,1,0,1\n",
+    "processes": "host,seconds,rss_bytes,cpu,sample\na,0.5,104857600,10,0\na,0.6,104857600,10,1\n",
+    "clusters": "a,0.5,104857600,10,1\na,0.5,104857600,10,1\na,0.5,104857600,10,4\n",
+    "bytes of models": "a,0.5,104857600,1048576,0\nb,0.5,104857600,1048576,1\n",
+}
+
+
+@pytest.mark.parametrize("table", OTHER_TABLES.values(), ids=OTHER_TABLES)
+def test_a_table_whose_last_cells_are_whole_numbers_is_no_result_file(tmp_path, table):
+    assert not PERF_TEST.recognises(read_file(written(tmp_path, table)))
 
 
 def test_labels_of_an_older_version_are_read(tmp_path):
@@ -89,10 +104,13 @@ def test_labels_of_an_older_version_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("m,0.1,1,1,0\nm,0.1,1,1,2\n", r"line 2: expected call 1 of m, found 'm,0\.1,1,1,2'"),
-        ("m,0.1,1,1,0\nhello\n", r"line 2: expected model,seconds,bytes,percent,call or a statistic, found 'hello'"),
-        ("m,1e,1,1,0\n", r"line 1: expected a number, found '1e'"),
-        ("m,1e999,1,1,0\n", r"line 1: expected a number, found '1e999'"),
+        ("m,0.1,1048576,1,0\nm,0.1,1048576,1,2\n", r"line 2: expected call 1 of m, found 'm,0\.1,1048576,1,2'"),
+        (
+            "m,0.1,1048576,1,0\nhello\n",
+            r"line 2: expected model,seconds,bytes,percent,call or a statistic, found 'hello'",
+        ),
+        ("m,1e,1048576,1,0\n", r"line 1: expected a number, found '1e'"),
+        ("m,1e999,1048576,1,0\n", r"line 1: expected a number, found '1e999'"),
         ("", "the file is empty, or not text"),
     ],
 )
