@@ -39,6 +39,7 @@ from db.importers.support.serving import (
     UNLIMITED,
     Columns,
     latency_columns,
+    limit_unless_unread,
     load_mode,
     load_result,
     rising,
@@ -394,7 +395,9 @@ def _export_result(
     # The arrivals of a load without a limit: a rate, or those of a trace.
     is_open = any(load.peek(name) not in (None, "concurrency") for name in ("type", "rate", "request_rate"))
     concurrency = load.count("concurrency")
-    request_rate = load.number("rate" if "rate" in load else "request_rate", low=0)
+    name_of_rate = "rate" if "rate" in load else "request_rate"
+    request_rate = load.rate(name_of_rate)
+    sizes = (load.peek(name_of_rate), request_rate), (load.peek("concurrency"), concurrency)
     requests = _mean_value(top, "request_count")
     columns = {**EXPORT_COLUMNS, **columns}
     metrics: dict[str, float] = {}
@@ -416,7 +419,7 @@ def _export_result(
             metrics[columns.get((name, statistic), "_".join(filter(None, parts)))] = value
     return load_result(
         concurrency=concurrency,
-        unlimited=UNLIMITED if is_open else NOT_STATED,
+        unlimited=limit_unless_unread(UNLIMITED if is_open else NOT_STATED, *sizes),
         request_rate=request_rate,
         prompt_tokens=_common_value(top, "input_sequence_length"),
         prompt_tokens_mean=_mean_value(top, "input_sequence_length"),

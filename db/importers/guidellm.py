@@ -35,8 +35,10 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import measured, median_of
 from db.importers.support.reading import Fields, csv_lines, find_header, has_keys, top_fields, understood, yaml_object
 from db.importers.support.serving import (
+    UNLIMITED,
     Sent,
     latency_columns,
+    limit_unless_unread,
     load_mode,
     load_result,
     requests_record,
@@ -320,9 +322,11 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
         concurrency = Fields(top.file, profile if isinstance(profile, dict) else {}, "profile").count("max_concurrency")
     else:
         concurrency = 1 if kind == "synchronous" else strategy.count("streams") or strategy.count("max_concurrency")
+    request_rate = strategy.rate("rate")
     result = load_result(
         concurrency=concurrency,
-        request_rate=strategy.number("rate", low=0),
+        unlimited=limit_unless_unread(UNLIMITED, (strategy.peek("rate"), request_rate)),
+        request_rate=request_rate,
         prompt_tokens=_length(stated, "prompt_token_count"),
         prompt_tokens_mean=stated.get("prompt_token_count_mean"),
         new_tokens=_length(stated, "output_token_count"),

@@ -45,6 +45,7 @@ from db.importers.support.serving import (
     Sent,
     engine_name,
     latency_columns,
+    limit_unless_unread,
     load_mode,
     load_result,
     named_statistics,
@@ -169,7 +170,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     used = successes.section("prompt_tokens")
     prompts = used if "mean" in used or "prompt_len" not in successes else successes.section("prompt_len")
     # At a concurrency, the stated rate only served to compute a deadline: no request waited for it.
-    concurrency, rate = load.count("concurrency"), load.number("requested_rate", low=0)
+    concurrency, rate = load.count("concurrency"), load.rate("requested_rate")
     succeeded, failed = successes.integer("count"), failures.integer("count")
     sent = _sent(file, stages, succeeded, failed)
     unknown = doubt("intended_start_not_stated", "info", taken_for_it="start_time")
@@ -200,7 +201,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     requested = _requested(data)
     result = load_result(
         concurrency=concurrency,
-        unlimited=NOT_STATED if rate is None else UNLIMITED,
+        unlimited=limit_unless_unread(
+            NOT_STATED if rate is None else UNLIMITED, (load.peek("concurrency"), concurrency)
+        ),
         request_rate=None if concurrency else rate,
         prompt_tokens=same_length(prompts.number("min"), prompts.number("max")),
         prompt_tokens_mean=prompts.number("mean"),
@@ -496,10 +499,11 @@ def _of_report(top: Fields, settings: Fields, calls: int | None) -> Result:
     is_planned = planned.text("distribution") != "other"  # in which our reports have the lengths that were found
     prompt_tokens, prompt_tokens_mean = _report_length(inputs, settings.section("input_seq_len"))
     new_tokens, new_tokens_mean = _report_length(outputs, settings.section("output_seq_len"))
+    is_unlimited, rate_qps = settings.peek("concurrency") == INFINITY, settings.rate("rate_qps")
     return load_result(
-        concurrency=None if settings.peek("concurrency") == INFINITY else settings.count("concurrency"),
-        unlimited=UNLIMITED if settings.peek("concurrency") == INFINITY else NOT_STATED,
-        request_rate=settings.number("rate_qps", low=0),
+        concurrency=None if is_unlimited else settings.count("concurrency"),
+        unlimited=limit_unless_unread(UNLIMITED if is_unlimited else NOT_STATED, (settings.peek("rate_qps"), rate_qps)),
+        request_rate=rate_qps,
         prompt_tokens=prompt_tokens,
         prompt_tokens_mean=prompt_tokens_mean,
         new_tokens=new_tokens,

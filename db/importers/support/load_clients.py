@@ -33,6 +33,7 @@ from db.importers.support.serving import (
     Columns,
     common_length,
     latency_columns,
+    limit_unless_unread,
     load_result,
     token_columns,
 )
@@ -292,7 +293,8 @@ def client_result(
     to `CLIENT_NUMBERS`; `variation` and `unlimited` are as in `load_result`. With drawn lengths, prompts that are as
     long as requested are of one length (else they may be longer, by a prefix or a picture)."""
     completed, concurrency = load.integer("completed"), load.count("max_concurrency")
-    rate = None if load.peek("request_rate") in NO_RATE else load.number("request_rate", low=0)
+    stated_rate = None if load.peek("request_rate") in NO_RATE else load.peek("request_rate")
+    rate = None if stated_rate is None else load.rate("request_rate")
     inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
     metrics = load.metrics({**CLIENT_NUMBERS, **numbers}, low=0)
     missing: dict[str, str] = {}
@@ -324,7 +326,7 @@ def client_result(
     samples, kept = _client_samples(load, has_failures=bool(failed))
     return load_result(
         concurrency=concurrency,
-        unlimited=unlimited,
+        unlimited=limit_unless_unread(unlimited, (stated_rate, rate), (load.peek("max_concurrency"), concurrency)),
         request_rate=rate,
         prompt_tokens=common_length(
             inputs,

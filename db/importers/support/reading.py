@@ -147,14 +147,18 @@ class Fields:
         value = self._of_kind(name, self._take(name), str, "text")
         return None if value is None else str(without_surrogates(value))
 
-    def number(self, name: str, *, low: float = -math.inf) -> float | None:
+    def number(self, name: str, *, low: float = -math.inf, is_size: bool = False) -> float | None:
         """A finite number, not below `low`."""
         value = self._take(name)
         number = None if value is None else self._number(value, low)
         if isinstance(number, str):
-            self.leave_out(name, number)
+            self.leave_out(name, number, is_size=is_size)
             return None
         return number
+
+    def rate(self, name: str) -> float | None:
+        """A number of requests per second that were sent, which is a size as a `count` is."""
+        return self.number(name, low=0, is_size=True)
 
     def scaled(self, name: str, factor: float, *, low: float = -math.inf) -> float | None:
         """A finite number, not below `low`, times the factor to another unit."""

@@ -341,6 +341,12 @@ def rising(settings: Mapping[str, Scalar]) -> tuple[Doubt, ...]:
     return of_ramp(", ".join(f"{name} {value}" for name, value in settings.items() if RISES.search(name)) or None)
 
 
+def limit_unless_unread(limit: Doubt, *sizes: tuple[Any, float | None]) -> Doubt:
+    """What is known of the requests in flight without a limit: nothing if a rate or a limit that the file states could
+    not be read. `sizes` are what it states, and what was read of it."""
+    return NOT_STATED if any(stated not in (None, "") and read is None for stated, read in sizes) else limit
+
+
 def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:
     """What tells the run of a load apart: its loop if it is stated, closed if the requests in flight are limited and no
     rate is given; the arrivals of an open loop, if the tool states them; and that the server drafted tokens, if the

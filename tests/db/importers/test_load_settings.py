@@ -4,6 +4,7 @@ that are sent at once, and whether the server drafts tokens."""
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 
@@ -371,6 +372,36 @@ def test_loops_and_limits_that_a_file_does_not_state_are_not_stated(tmp_path):
         assert run.cell.runtime_mode["loop"] == "not stated", name
     (of_folder,) = GENAI_PERF.runs(read_file(genai))
     assert (of_folder.results[0].point.concurrency, of_folder.cell.runtime_mode["loop"]) == (2, "closed")
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "change"),
+    [
+        ("vllm_bench_serve/server_of_vllm.json", (), {"request_rate": "4.0", "max_concurrency": None}),
+        ("vllm_bench_serve/server_of_vllm.json", (), {"request_rate": "inf", "max_concurrency": "8"}),
+        ("sglang_bench_serving/detailed.jsonl", (), {"request_rate": math.nan, "max_concurrency": None}),
+        ("aiperf/profile_export_aiperf.json", ("input_config",), {"phases": [{"type": "poisson", "rate": "4.0"}]}),
+        (
+            "guidellm/benchmarks.json",
+            ("benchmarks", 0, "config"),
+            {"strategy": {"type_": "poisson", "rate": -1}, "profile": None},
+        ),
+    ],
+)
+def test_a_rate_or_limit_that_could_not_be_read_is_not_stated(tmp_path, name, place, change):
+    path = IMPORTS / name
+    data = json.loads(path.read_text().splitlines()[0] if path.suffix == ".jsonl" else path.read_text())
+    changed = data
+    for key in place:
+        changed = changed[key]
+    changed |= change
+    (tmp_path / path.name).write_text(json.dumps(data))
+    file = read_file(tmp_path / path.name)
+    run = next(iter(importer_for(file).runs(file)))
+    kinds = [doubt.kind for doubt in run.results[0].doubts]
+    assert {"size_left_out", "concurrency_not_stated"} <= set(kinds)
+    assert "concurrency_unlimited" not in kinds
+    assert run.cell.runtime_mode["loop"] == "not stated"
 
 
 @pytest.mark.parametrize(
