@@ -66,9 +66,12 @@ MOST_LABEL = 100
 """Characters of the longest label. Patterns that search a line begin at the start of what repeats, or end after so many
 characters, since a line of any length may come from anyone."""
 TITLE = re.compile(r"(?<!=)=+ ?(Serving|Offline Throughput) Benchmark Result ?=+")
-END = re.compile(r"(?<!=)={20,}\s*$")
-SECTION = re.compile(rf"(?<!-)-{{4,80}}.{{0,{MOST_LABEL}}}-{{4,80}}\s*$|[A-Z][\w ()%-]{{0,{MOST_LABEL}}}:\s*$")
-"""A title, or a label whose values stand below it."""
+END = re.compile(r"^(?:(?!={4}).)*={20,}\s*$")
+SECTION = re.compile(
+    rf"(?<!-)-{{4,80}}.{{0,{MOST_LABEL}}}-{{4,80}}\s*$|(?<!=)={{4,80}}!.{{0,{MOST_LABEL}}}!={{4,80}}\s*$|"
+    rf"[A-Z][\w ()%-]{{0,{MOST_LABEL}}}:\s*$"
+)
+"""A title, a notice inside a block, or a label whose values stand below it."""
 LABELLED = re.compile(
     rf"([A-Z][\w /().%,:-]{{0,{MOST_LABEL}}}?):\s+"
     r"(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)(%)?(?: \((?:Poisson|Gamma) \w+\))?\s*$"

@@ -443,6 +443,18 @@ def test_a_block_without_generated_tokens_that_counts_inputs_is_of_no_text():
     assert run.results[0].metrics["input_sequences_per_sec"] == 40
 
 
+def test_a_notice_of_failed_requests_ends_no_block():
+    notice = f"{'=' * 23}!FAILED REQUESTS!{'=' * 23}\nTotal failed requests: 3\n{'=' * 21}!CHECK LOG!{'=' * 20}\n"
+    (run,), file = read(
+        BLOCK.replace("Median TTFT", f"Failed requests:    3\n{notice}Median TTFT") + "Median ITL (ms): 9\n"
+    )
+    (result,) = run.results
+    assert (result.metrics["time_to_first_token_ms"], result.metrics["total_tokens_per_sec"]) == (50.5, 2121.89)
+    assert "median_itl_ms" not in result.metrics, "below the closing line"
+    assert run.origin.kept["printed"] == {"Total failed requests": 3}
+    assert not file.left_out
+
+
 def test_what_several_commands_above_a_result_say_otherwise_is_of_none():
     other = CLIENT.replace("org/m", "org/m-70b").replace("16", "64 -tp 8")
     runs, _ = read(f"{CLIENT}{other}8B:\n{BLOCK}70B:\n{BLOCK}")
