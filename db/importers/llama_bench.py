@@ -72,7 +72,8 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("n_cpu_moe", "main_gpu", "low_vram"), ("0",)),
     **dict.fromkeys(("use_mmap", "f16_kv", "mul_mat_q", "repack"), ("1",)),
     **dict.fromkeys(("type_k", "type_v"), ("f16",)),
-    **dict.fromkeys(("devices", "load_mode", "lazy_mode"), ("auto",)),
+    **dict.fromkeys(("devices", "lazy_mode"), ("auto",)),
+    "load_mode": ("auto", "mmap"),  # of the versions since it began, which loads as before
     **dict.fromkeys(("n_gpu_layers", "flash_attn"), ()),
     "n_batch": ("2048",),
     "n_ubatch": ("512",),
@@ -84,6 +85,8 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("fit_target", "fit_min_ctx"), ("0",)),
 }
 """Settings that distinguish series, and their defaults, so that a column added in a later version changes no series."""
+OLDER_WORDS = {("load_mode", "none"): ("use_mmap", "0"), ("load_mode", "dio"): ("use_direct_io", "1")}
+"""Setting and value -> the columns that stated the same before."""
 UNSET = ("0", "0.00", "none", "auto")
 """The same of a column that is not known here, and tells runs apart with any other value."""
 FLAGS = {"cuda": "CUDA", "hipblas": "ROCm", "metal": "Metal", "opencl": "OpenCL", "vulkan": "Vulkan", "sycl": "SYCL"}
@@ -220,7 +223,10 @@ def _setup(row: Fields) -> dict[str, Any]:
         value = of_any_machine(row.any(name))
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if isinstance(value, str | int | float) and text not in (*DEFAULTS.get(name, UNSET), ""):
+            name, text = OLDER_WORDS.get((name, text), (name, text))
             mode[name] = text
+    if mode.get("use_direct_io") == "1":
+        mode.pop("use_mmap", None)  # which it turns off
     backends = _backends(row)
     if "RPC" in (names := [name.strip() for name in backends.split(",")]):
         mode["backends"] = ",".join(names)  # other machines take part, which the devices of this one do not show

@@ -287,14 +287,26 @@ def test_a_model_in_several_files_is_named_without_the_part(tmp_path):
     assert run.cell.workload.model_id == "Big-Q4"
 
 
-def test_a_way_of_loading_other_than_the_default_is_another_series(tmp_path):
+@pytest.mark.parametrize(
+    ("columns", "mode"),
+    [
+        ({"load_mode": "auto"}, {}),
+        ({"load_mode": "mmap"}, {}),
+        ({"load_mode": "mlock"}, {"load_mode": "mlock"}),
+        ({"load_mode": "none"}, {"use_mmap": "0"}),
+        ({"use_mmap": False, "use_direct_io": False}, {"use_mmap": "0"}),
+        ({"load_mode": "dio"}, {"use_direct_io": "1"}),
+        ({"use_mmap": True, "use_direct_io": True}, {"use_direct_io": "1"}),
+        ({"use_mmap": False, "use_direct_io": True}, {"use_direct_io": "1"}),
+    ],
+)
+def test_a_way_of_loading_other_than_the_default_is_one_series_in_old_and_new_words(tmp_path, columns, mode):
     row = json.loads((FOLDER / "33_columns.json").read_text())[0]
-    modes = []
-    for value in ("auto", "mlock"):
-        (tmp_path / "a.json").write_text(json.dumps([row | {"load_mode": value}]))
-        (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))
-        modes.append(run.cell.runtime_mode.get("load_mode"))
-    assert modes == [None, "mlock"]
+    for name in ("use_mmap", "use_direct_io"):
+        row.pop(name, None)
+    (tmp_path / "a.json").write_text(json.dumps([row, row | columns]))
+    plain, *other = (run.cell.runtime_mode for run in LLAMA_BENCH.runs(read_file(tmp_path / "a.json")))
+    assert (other or [plain]) == [{**plain, **mode}]
 
 
 def test_a_column_that_is_not_known_tells_runs_apart_and_a_fraction_is_a_result(tmp_path):
@@ -325,7 +337,7 @@ def test_a_table_names_settings_as_the_json_of_the_same_run(tmp_path):
     (tmp_path / "a.md").write_text(table.replace("--: | --", "--: | -- | -- | -- | -- | --: | --", 1))
     (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.md"))
     standard = only_run("table.md").cell.runtime_mode
-    assert run.cell.runtime_mode == standard | {"repack": "0", "load_mode": "none", "fit_target": "8192", "mla": "3"}
+    assert run.cell.runtime_mode == standard | {"repack": "0", "use_mmap": "0", "fit_target": "8192", "mla": "3"}
 
 
 @pytest.mark.parametrize("name", ["38_columns.sql", "33_columns.json", "two_tables.md", "first_version.json"])
