@@ -161,6 +161,7 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
     return ForeignRun(
         key=key,
         results=[result],
+        error=result.error,
         started_at=benchmark.time("printed_at"),
         stated_times=(benchmark.peek("printed_at"),),
         settings={"iterations": scenario.integer("iterations"), "duration_s": scenario.number("duration", low=0)},

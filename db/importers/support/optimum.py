@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ TARGETS = (
     *("first_generate", "generate", "prefill", "decode", "per_token"),
     *("overall", "warmup", "train"),
 )
+FAILURE = "traceback"
 PRINTED_TARGET = re.compile(rf"(?:^# |(?:^|- )\+ )({'|'.join(TARGETS)}):\s*$")
 PRINTED_MEASURED = re.compile(rf"(?:^## |\s\+ )({'|'.join(MEASURED)}):\s*$")
 PRINTED_VALUE = re.compile(r"\s\+ (\w+): (\S+)(?: \((\S+)\))?\s*$|^\|\s*(\w+)\s*\|\s*([^|\s]+)\s*\|\s*(\S+)\s*\|\s*$")
@@ -57,8 +59,10 @@ def is_report(data: Any) -> bool:
 
 
 def is_complete(data: Any) -> bool:
-    """Whether the data has a configuration and a report."""
-    return isinstance(data, dict) and is_config(data.get("config")) and is_report(data.get("report"))
+    """Whether the data has a configuration and a report, or the traceback of a benchmark that failed in its place."""
+    if not isinstance(data, dict) or not is_config(data.get("config")):
+        return False
+    return is_report(report := data.get("report")) or has_keys(report, {FAILURE})
 
 
 def is_flat(header: list[str]) -> bool:
@@ -259,6 +263,9 @@ MEMORY = {
 SUMMED_VRAM = f"{NOT_SUPPORTED}: on ROCm the tool sums the readings up"
 PER_TOKEN = f"{NOT_SUPPORTED}: per_token.latency repeats intervals, and has the gaps between calls among them"
 NOT_COLD = f"{NOT_SUPPORTED}: first_generate is the second call: the first is not timed"
+PARTS = ("prefill", "decode")
+"""What versions before 0.6 report of generate."""
+ESTIMATED = doubt("estimated_energy", "info", method="codecarbon")
 ENERGY = {
     "cpu": ("energy_cpu_pkg_j_per_call", J_PER_KWH),
     "gpu": ("energy_gpu_j_per_call", J_PER_KWH),
@@ -284,6 +291,8 @@ def result(
     """The point's result; `sequences` are generated in a call: batch x beams. Raises FormatError for invalid values."""
     targets = {name: found for name in TARGETS if (found := report.fields(name)) is not None}
     times = {name: one for name in TIMED if name in targets and (one := _times(targets[name]))}
+    if not targets and (lines := (report.text(FAILURE) or "").strip().splitlines()):
+        return foreign_result(point, status="failed", error=lines[-1], doubts=doubts)
     ordered = MAIN if any(one.values for one in times.values()) else MAIN[::-1]
     main = next((name for name in ordered if name in times), None)
     samples, metrics, stated = _generation(times, point, sequences)
@@ -303,12 +312,7 @@ def result(
         metrics["first_call_ms"] = first.values[0] if first.values else first.mean
     if steps := times.get("per_step"):
         metrics["step_ms"] = steps.median
-    energies = (targets[name].fields("energy") for name in MAIN if name in targets)
-    if (energy := next((entry for entry in energies if entry is not None), None)) is not None:
-        if (unit := energy.text("unit")) in (None, "kWh"):
-            metrics |= energy.metrics(ENERGY, low=0)
-        else:
-            energy.leave_out("unit", f"expected kWh, found {unit!r}")
+    metrics |= (energies := _energies(targets))
     whole = times[main] if main else None
     if whole is None and "decode" in times and "prefill" in times and "generate" not in targets:
         # Some versions stored decode as each call minus the mean prefill.
@@ -336,9 +340,29 @@ def result(
             (count for entry in counted if (count := entry.section("latency").integer("count"))), default=None
         ),
         warmup_iterations=warmup_calls if whole is not None else None,
-        doubts=[*doubts, *_doubts(targets, times), *negative_times("latency_wall", whole.values if whole else ())],
+        doubts=[
+            *doubts,
+            *([ESTIMATED] if energies else []),
+            *_doubts(targets, times),
+            *negative_times("latency_wall", whole.values if whole else ()),
+        ],
         missing=reasons,
     )
+
+
+def _energies(targets: Mapping[str, Fields]) -> dict[str, float]:
+    """The energies of a call, by their metric: those of its target, or else the sums of prefill and decode. (The tool
+    stores decode as a call minus prefill: a sum of both is right, and decode alone may be below 0.)"""
+    stated = {name: one for name in targets if name in (*MAIN, *PARTS) and (one := targets[name].fields("energy"))}
+    names = [name for name in MAIN if name in stated][:1] or [name for name in PARTS if stated.keys() >= {*PARTS}]
+    parts: list[dict[str, float]] = []
+    for energy in (stated[name] for name in names):
+        if (unit := energy.text("unit")) not in (None, "kWh"):
+            energy.leave_out("unit", f"expected kWh, found {unit!r}")
+            return {}
+        parts.append(energy.metrics(ENERGY, low=0 if len(names) == 1 else -math.inf))
+    sums = {column: sum(part[column] for part in parts) for column in set.intersection(*map(set, parts or [{}]))}
+    return {column: value for column, value in sums.items() if value >= 0}
 
 
 def _doubts(targets: Mapping[str, Fields], times: Mapping[str, Times]) -> Iterator[Doubt]:
@@ -349,8 +373,6 @@ def _doubts(targets: Mapping[str, Fields], times: Mapping[str, Times]) -> Iterat
     if generate is not None and generate.text("unit") == "samples/s":
         value = generate.number("value")
         yield doubt("mislabelled_throughput", "info", value=value, stated_unit="samples/s", unit="tokens/s")
-    if any("energy" in targets[name] for name in MAIN if name in targets):
-        yield doubt("estimated_energy", "info", method="codecarbon")
 
 
 MEDIAN_OF_PARTS = {"latency_median_ms": "not_stated: the report has the medians of prefill and decode"}

@@ -213,6 +213,28 @@ def test_energy_is_in_joules_and_has_a_doubt(alone):
     assert "estimated_energy" in [doubt.kind for doubt in result.doubts]
 
 
+def test_the_energy_of_a_call_is_that_of_its_two_parts_in_versions_that_store_these_alone(alone):
+    def energy(data):
+        del data["report"]["generate"]
+        data["report"]["prefill"]["energy"] = {"unit": "kWh", "cpu": 3e-6, "gpu": 1e-6, "ram": None}
+        data["report"]["decode"]["energy"] = {"unit": "kWh", "cpu": -1e-6, "gpu": -2e-6, "ram": 1e-6}
+
+    (result,) = only_run(edited(alone("tiny_gpt2.json"), energy)).results
+    found = {name: value for name, value in result.metrics.items() if name.startswith("energy")}
+    assert found == {"energy_cpu_pkg_j_per_call": pytest.approx(7.2)}  # no part of the others is left out
+    assert "estimated_energy" in [doubt.kind for doubt in result.doubts]
+
+
+def test_a_benchmark_with_a_traceback_in_the_place_of_numbers_failed_for_its_last_line(alone):
+    def fail(data):
+        data["report"] = {"traceback": 'Traceback (most recent call last):\n  File "x"\nOutOfMemoryError: CUDA\n'}
+
+    run = only_run(edited(alone("tiny_gpt2.json"), fail))
+    (result,) = run.results
+    assert (run.status, result.status, result.error) == ("failed", "failed", "OutOfMemoryError: CUDA")
+    assert result.point.label == only_run(alone("tiny_gpt2.json")).results[0].point.label
+
+
 @pytest.mark.parametrize(
     ("fields", "precision"),
     [
