@@ -68,10 +68,10 @@ OWN_NAMES = {
         "sql": "the user's own statement",
     },
     "upkeep/merging.py": {
-        **dict.fromkeys(("table", "key", "raw_key", "self._new(table)"), "of CONTENTS"),
+        **dict.fromkeys(("table", "key", "self._new(table)"), "of CONTENTS"),
         "column": "of REFERENCES",
         **dict.fromkeys(("what", "condition", "columns"), "made of `quoted` columns, > or <, and SQL of MERGE_RULES"),
-        **dict.fromkeys(("self.theirs(table)", "relation('series_alias')"), "`quoted`"),
+        **dict.fromkeys(("self.theirs(table)", "relation('series_alias')", "of_table"), "`quoted`"),
         "finer": "FINER, with names of ours",
     },
     "upkeep/verify.py": {
@@ -100,8 +100,7 @@ TEMPLATE_NAMES = {
     "reach": "a number of ours",
     "mine": "a table of ours",
     "theirs": "a table of ours in an attached file, quoted",
-    "fine": "a table of ours",
-    "coarse": "a table of ours",
+    "side": "mine, theirs",
 }
 """What templates of SQL are filled with."""
 

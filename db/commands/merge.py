@@ -109,10 +109,10 @@ def main(argv: Sequence[str]) -> int:
                 parts.append(f"{_count(merged['present'], 'run', 'runs')} already stored")
             if merged["samples_restored"]:
                 results = _count(merged["samples_restored"], "result", "results")
-                parts.append(f"raw samples of {results} replaced quantiles here")
+                parts.append(f"raw data of {results}, compacted here, restored")
             if merged["samples_kept"]:
                 results = _count(merged["samples_kept"], "result", "results")
-                parts.append(f"raw samples of {results} kept here instead of its quantiles")
+                parts.append(f"raw data of {results}, compacted there, kept")
             print(f"{merged['file']} {verb} {'; '.join(parts)}")
             alerts = [one["subject"] for one in merged["left_out"] if one["table"] == "alerts"]
             if alerts:

@@ -58,9 +58,9 @@ class Merged:
     present: int
     """Number of its runs that are already stored here."""
     samples_restored: int
-    """Results with only quantiles here that got the samples (or finer quantiles)."""
+    """Results compacted here that got the samples (or finer quantiles) or the arrivals of their tokens."""
     samples_kept: int
-    """Results with the samples (or finer quantiles) here and only quantiles there."""
+    """Results that have more of these here than there."""
     triages: int
     """Alerts that both have, and that were triaged later there."""
     beside: tuple[str, ...] = ()
@@ -371,13 +371,12 @@ FROM {{theirs}} theirs JOIN alerts mine USING (alert_id)
 WHERE theirs.updated_at > theirs.created_at AND {TRIAGED.format(side="theirs")} > {TRIAGED.format(side="mine")}
     AND alert_id NOT IN (SELECT unnest($left))
 """
-FINER = """
-FROM {fine} fine JOIN {coarse} coarse USING (result_id, launch, phase, metric)
-WHERE coarse.compacted_at IS NOT NULL
-    AND (fine.compacted_at IS NULL OR len(fine.sketch) > len(coarse.sketch))
-    AND concat_ws(' ', result_id, launch, phase, metric) NOT IN (SELECT unnest($left))
-"""
-"""Raw samples, or finer quantiles, on one side where the other has only quantiles."""
+FINER = {
+    RAW: "coarse.compacted_at IS NOT NULL AND (fine.compacted_at IS NULL OR len(fine.sketch) > len(coarse.sketch))",
+    "requests": "len(coarse.token_ms) = 0 AND len(fine.token_ms) > 0",
+}
+"""Table whose rows `compact` changes -> condition of a row on one side that has more than that on the other: raw
+samples or finer quantiles, the arrivals of tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,28 +393,28 @@ class OtherWarehouse:
     def counts(self, aliases: int) -> Merged:
         """Find the new runs, which `take` needs too, and count what it would add, with so many `aliases`."""
         self.connection.execute(NEW_RUNS.format(theirs=quoted(self.database)))
-        what, theirs = {RAW: "coalesce(sum(sample_count), 0)::BIGINT"}, self.theirs(RAW)
+        what = {RAW: "coalesce(sum(sample_count), 0)::BIGINT"}
         added = {table: self._number(self._new(table), what.get(table, "count(*)")) for table in NEW}
         beside = BESIDE.format(theirs=quoted(self.database))
         return Merged(
             added={**added, "series_alias": aliases},
             present=self._number(f"FROM {self.theirs('benchmark_runs')} SEMI JOIN benchmark_runs USING (run_id)"),
-            samples_restored=self._finer(theirs, RAW),
-            samples_kept=self._finer(RAW, theirs),
+            samples_restored=self._finer_results(self.theirs, str),
+            samples_kept=self._finer_results(str, self.theirs),
             triages=self._number(TRIAGED_LATER.format(theirs=self.theirs("alerts")), left="alerts"),
             beside=tuple(str(run) for (run,) in self.connection.execute(beside).fetchall()),
             left_out=self.conflicts,
         )
 
     def take(self, aliases: Mapping[str, Alias]) -> None:
-        """Replace quantiles by samples or finer quantiles; add everything that is new, and the new and changed aliases;
+        """Restore what was compacted here; add everything that is new, and the new and changed aliases;
         merge the versions of rows that both have."""
-        finer = FINER.format(fine=self.theirs(RAW), coarse=RAW)
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE finer AS SELECT fine.* {finer}", self._left(RAW))
-        raw_key = ", ".join(CONTENTS[RAW].key)
-        self.connection.execute(f"DELETE FROM {RAW} WHERE ({raw_key}) IN (SELECT ({raw_key}) FROM finer)")
-        self.connection.execute(f"INSERT INTO {RAW} BY NAME SELECT * FROM finer")
-        self.connection.execute("DROP TABLE finer")
+        for table in FINER:
+            finer, key = self._finer(table, self.theirs, str), ", ".join(CONTENTS[table].key)
+            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE finer AS SELECT fine.* {finer}", self._left(table))
+            self.connection.execute(f"DELETE FROM {table} WHERE ({key}) IN (SELECT ({key}) FROM finer)")
+            self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM finer")
+            self.connection.execute("DROP TABLE finer")
         for table in NEW:
             columns = f"* {IF_STORED.get(table, '')}"
             self.connection.execute(f"INSERT INTO {table} BY NAME SELECT {columns} {self._new(table)}")
@@ -455,9 +454,21 @@ class OtherWarehouse:
     def _new(self, table: str) -> str:
         return f"FROM {self.theirs(table)} {table} WHERE {NEW[table].format(theirs=quoted(self.database))}"
 
-    def _finer(self, fine: str, coarse: str) -> int:
-        """Results whose raw data are coarser in one of the tables."""
-        return self._number(FINER.format(fine=fine, coarse=coarse), "count(DISTINCT result_id)", left=RAW)
+    def _finer(self, table: str, fine: Relation, coarse: Relation) -> str:
+        """The rows of a table that have more on one side, in SQL."""
+        key = ", ".join(CONTENTS[table].key)
+        return f"""
+            FROM {fine(table)} fine JOIN {coarse(table)} coarse USING ({key})
+            WHERE {FINER[table]} AND concat_ws(' ', {key}) NOT IN (SELECT unnest($left))
+        """
+
+    def _finer_results(self, fine: Relation, coarse: Relation) -> int:
+        """The number of results of which one side has more."""
+        found = set[tuple[str]]()
+        for table in FINER:
+            sql = f"SELECT DISTINCT result_id {self._finer(table, fine, coarse)}"
+            found.update(self.connection.execute(sql, self._left(table)).fetchall())
+        return len(found)
 
     def _number(self, rest: str, what: str = "count(*)", *, left: str | None = None) -> int:
         bound = None if left is None else self._left(left)

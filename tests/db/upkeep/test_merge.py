@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from benchmarking.core.errors import FormatError, LockedError, UsageError
 from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import Doubt, Origin
+from benchmarking.core.run_file import MIN_SAMPLES
 from db import ingestion
 from db.commands import compact
 from db.commands.merge import main
@@ -23,11 +24,12 @@ from db.upkeep.merging import Alias, ConflictError, merge, united_aliases
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers.databases import leave_log
+from tests.helpers.load import make_load
 
 STORED = {"benchmark_runs": ["source", "source_sha256", "ingested_at"], "raw_benchmark_data": ["compacted_at"]}
 """Columns that tell of the storing."""
 TABLES = (
-    *("hardware_info", "series", "benchmark_runs", "benchmark_results", "raw_benchmark_data"),
+    *("hardware_info", "series", "benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests"),
     *("series_alias", "series_heads", "change_points", "alerts", "annotations"),
 )
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
@@ -221,12 +223,15 @@ def compacted(warehouse):
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(compacted, None), (None, compacted)])
-def test_full_samples_win_over_quantiles_from_either_side(make, make_run, ours, theirs):
-    run = make_run(**LONG)
-    target, other = make("a", run, change=ours), make("b", run, change=theirs)
+def test_what_was_compacted_on_either_side_comes_back_from_the_other(make, make_run, ours, theirs):
+    load = make_load(rates=(1.0,))
+    (result,) = load.results
+    gaps = replace(result.samples[0], metric="inter_token_latency", values=(1.0,) * MIN_SAMPLES)
+    runs = make_run(**LONG), replace(load, results=(replace(result, samples=(*result.samples, gaps)),))
+    target, other = make("a", *runs, change=ours), make("b", *runs, change=theirs)
     (merged,) = into(target, other)
-    assert (merged.samples_restored, merged.samples_kept) == ((1, 0) if ours else (0, 1))
-    assert contents_of(target) == contents_of(make("full", run))
+    assert (merged.samples_restored, merged.samples_kept) == ((2, 0) if ours else (0, 2))
+    assert contents_of(target) == contents_of(make("full", *runs))
 
 
 def test_quantiles_of_other_samples_are_a_contradiction(make, make_run):
