@@ -118,10 +118,11 @@ class Client(ABC):
     async def close(self) -> None:
         """Close all connections."""
 
-    async def _connect(self, made: Callable[[], asyncio.Protocol]) -> Any:
+    async def _connect(self, made: Callable[[], _Connection]) -> Any:
         """Open a connection and return its protocol. Raises RequestError."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
         try:
-            loop = asyncio.get_running_loop()
             _, protocol = await loop.create_connection(made, self._host, self._port, ssl=self._tls)
         except ssl.SSLCertVerificationError as error:
             raise RequestError("certificate", str(error)) from error
@@ -131,6 +132,7 @@ class Client(ABC):
             is_refusal, is_ours = errno.ECONNREFUSED in numbers, any(one in EXHAUSTED for one in numbers)
             kind = "refused" if is_refusal else NO_SOCKET if is_ours else "no_connection"
             raise RequestError(kind, str(error)) from error
+        protocol.opened_in_s = loop.time() - begun_s
         return protocol
 
 
@@ -153,11 +155,15 @@ def client_of(target: Target) -> Client:
 class _Exchange:
     """A request and the state of its response."""
 
-    __slots__ = ("done", "encoding", "location", "refusal", "status", "take")
+    __slots__ = ("done", "encoding", "is_unseen", "location", "refusal", "sent_s", "status", "take")
 
     def __init__(self, take: Take) -> None:
+        loop = asyncio.get_running_loop()
         self.take = take
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.sent_s = loop.time()
+        self.is_unseen = False
+        """Whether it failed before the server began with the request, which may then be sent again."""
+        self.done: asyncio.Future[None] = loop.create_future()
         self.status = 0
         self.encoding = IDENTITY
         """Of the body; none is asked for, but proxies compress error pages unasked."""
@@ -203,6 +209,19 @@ class _Exchange:
             self.done.set_exception(RequestError(kind, detail))
 
 
+class _Connection(asyncio.Protocol):
+    """A connection to a server."""
+
+    transport: asyncio.Transport
+    opened_in_s = 0.0
+
+    def had_ended(self, exchange: _Exchange) -> bool:
+        """Whether the connection was closed so soon after a request that the server had done so before it arrived. A
+        server that closes it later has worked on the request, and may have crashed over it."""
+        waited_s = asyncio.get_running_loop().time() - exchange.sent_s
+        return waited_s <= min(max(self.opened_in_s, CROSSED_S), MOST_CROSSED_S)
+
+
 class Http1Client(Client):
     """HTTP/1.1: one connection per request in flight, preferring the most recently used."""
 
@@ -216,24 +235,18 @@ class Http1Client(Client):
     async def post(self, body: bytes, take: Take) -> None:
         if self._idle and await self._answered(self._idle.pop(), body, take, is_new=False):
             return
-        begun_s = asyncio.get_running_loop().time()
-        connection = await self._connect(lambda: _Http1Connection(self._idle, self._open))
-        connection.opened_in_s = asyncio.get_running_loop().time() - begun_s
-        await self._answered(connection, body, take)
+        await self._answered(await self._connect(lambda: _Http1Connection(self._idle, self._open)), body, take)
 
     async def _answered(self, connection: _Http1Connection, body: bytes, take: Take, *, is_new: bool = True) -> bool:
         """Send a request over a connection. False if an existing connection was closed at once without any response:
         the server had closed it before the request arrived, so the request is sent over a new one, like in curl and
-        browsers. Some servers close connections that they promised to keep alive. A server that closes it later has
-        worked on the request, and may have crashed over it: that request has failed."""
-        exchange, sent_s = _Exchange(take), asyncio.get_running_loop().time()
+        browsers. Some servers close connections that they promised to keep alive."""
+        exchange = _Exchange(take)
         connection.ask(b"%b%d\r\n\r\n%b" % (self._head, len(body), body), exchange)
         try:
             await exchange.done
         except RequestError:
-            waited_s = asyncio.get_running_loop().time() - sent_s
-            crossed_s = min(max(connection.opened_in_s, CROSSED_S), MOST_CROSSED_S)
-            if is_new or connection.has_answered or waited_s > crossed_s:
+            if is_new or connection.has_answered or not connection.had_ended(exchange):
                 raise
             return False
         finally:
@@ -245,10 +258,8 @@ class Http1Client(Client):
             connection.transport.abort()
 
 
-class _Http1Connection(asyncio.Protocol):
+class _Http1Connection(_Connection):
     """A connection with one request at a time. httptools calls the methods `on_*`."""
-
-    transport: asyncio.Transport
 
     def __init__(self, idle: list[_Http1Connection], opened: set[_Http1Connection]) -> None:
         from httptools import HttpResponseParser
@@ -261,7 +272,6 @@ class _Http1Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._read_s = 0.0
         self._now = asyncio.get_running_loop().time
-        self.opened_in_s = 0.0
         self.has_answered = False
         """Whether any part of the response has arrived."""
 
@@ -355,13 +365,24 @@ class Http2Client(Client):
         self._connecting = asyncio.Lock()
 
     async def post(self, body: bytes, take: Take) -> None:
+        if not await self._answered(body, take):
+            await self._answered(body, take, is_last=True)
+
+    async def _answered(self, body: bytes, take: Take, *, is_last: bool = False) -> bool:
+        """Send a request over a connection with room. False if the server has not begun with it, so it is sent again,
+        once: it said so (RFC 9113, 6.8 and 8.7), or had closed an existing connection before the request arrived."""
         connection = self._with_room() or await self._opened()
         exchange = _Exchange(take)
         stream = connection.ask([*self._head, ("content-length", str(len(body)))], body, exchange)
         try:
             await exchange.done
+        except RequestError:
+            if is_last or not exchange.is_unseen:
+                raise
+            return False
         finally:
             connection.leave(stream)
+        return True
 
     async def close(self) -> None:
         for connection in self._connections:
@@ -386,22 +407,24 @@ class Http2Client(Client):
             return connection
 
 
-class _Http2Connection(asyncio.Protocol):
+class _Http2Connection(_Connection):
     """A connection whose streams are requests."""
-
-    transport: asyncio.Transport
 
     def __init__(self) -> None:
         from h2.config import H2Configuration
-        from h2.connection import H2Connection
+        from h2.connection import ConnectionInputs, ConnectionState, H2Connection
         from h2.settings import SettingCodes, Settings
 
         self._state = H2Connection(H2Configuration(client_side=True, header_encoding=None))
         values = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES}
         self._state.local_settings = Settings(client=True, initial_values=values)
+        # A server that accepts no more requests goes on with those that it has (RFC 9113, 6.8). h2 would close at once.
+        machine, state = self._state.state_machine, ConnectionState.CLIENT_OPEN
+        stays: Any = {(state, ConnectionInputs.RECV_GOAWAY): (None, state)}
+        machine._transitions = {**machine._transitions, **stays}
         self._exchanges: dict[int, _Exchange] = {}
         self._unsent: dict[int, bytes] = {}
-        self._is_leaving = False
+        self._is_leaving = self._has_answered = False
         self._now = asyncio.get_running_loop().time
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the server has sent its stream limit; fails with an exception if it does not."""
@@ -427,6 +450,8 @@ class _Http2Connection(asyncio.Protocol):
         """Send a request on a new stream; returns the stream's number. Raises RequestError."""
         from h2.exceptions import ProtocolError
 
+        if self._is_leaving:
+            raise RequestError("truncated", "the server ended a new connection before the first request")
         try:
             stream = self._state.get_next_available_stream_id()
             self._state.send_headers(stream, headers)
@@ -453,6 +478,7 @@ class _Http2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         from h2 import events
+        from h2.errors import ErrorCodes
         from h2.exceptions import ProtocolError
 
         read_s = self._now()
@@ -464,6 +490,7 @@ class _Http2Connection(asyncio.Protocol):
                         if (exchange := self._exchanges.get(event.stream_id)) is not None:
                             exchange.add(event.data, read_s)
                     case events.ResponseReceived():
+                        self._has_answered = True
                         if (exchange := self._exchanges.get(event.stream_id)) is not None:
                             # The head of an HTTP/2 response.
                             head = dict(event.headers)
@@ -480,7 +507,8 @@ class _Http2Connection(asyncio.Protocol):
                             self.leave(event.stream_id)
                         self._exchanges.pop(event.stream_id, None)
                     case events.StreamReset():
-                        self._fail(event.stream_id, f"the server reset the stream: {event.error_code!r}")
+                        is_unseen = event.error_code == ErrorCodes.REFUSED_STREAM
+                        self._fail(event.stream_id, f"the server reset the stream: {event.error_code!r}", is_unseen)
                     case events.WindowUpdated():
                         for stream in tuple(self._unsent):
                             self._send(stream)
@@ -490,7 +518,7 @@ class _Http2Connection(asyncio.Protocol):
                     case events.ConnectionTerminated():
                         self._is_leaving = True
                         for stream in [one for one in self._exchanges if one > (event.last_stream_id or 0)]:
-                            self._fail(stream, f"the server accepts no more requests: {event.error_code!r}")
+                            self._fail(stream, f"the server accepts no more requests: {event.error_code!r}", True)
         except ProtocolError as error:
             self._end("transfer", f"the response is not HTTP/2: {error}")
             self.transport.abort()
@@ -498,6 +526,9 @@ class _Http2Connection(asyncio.Protocol):
         self._write()
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._has_answered and not self._is_leaving:
+            for exchange in self._exchanges.values():
+                exchange.is_unseen = exchange.status == 0 and self.had_ended(exchange)
         self._end("truncated", str(error or "the connection was closed before the end of the response"))
 
     def _send(self, stream: int) -> None:
@@ -512,9 +543,10 @@ class _Http2Connection(asyncio.Protocol):
             else:
                 self._unsent[stream] = rest[room:]
 
-    def _fail(self, stream: int, detail: str) -> None:
+    def _fail(self, stream: int, detail: str, is_unseen: bool) -> None:
         self._unsent.pop(stream, None)
         if (exchange := self._exchanges.pop(stream, None)) is not None:
+            exchange.is_unseen = is_unseen and exchange.status == 0
             exchange.fail("truncated", detail)
 
     def _end(self, kind: str, detail: str) -> None:

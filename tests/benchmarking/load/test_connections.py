@@ -46,8 +46,9 @@ LONG = b"x" * 200_000
 """More than HTTP/2 lets a client send unasked."""
 
 
-async def results(target, bodies):
-    """For each body, sent all at once, what came back, or the kind of the error, and where a redirect leads to."""
+async def results(target, bodies, *, in_turn=False):
+    """For each body, sent all at once or in turn, what came back, or the kind of the error, and where a redirect leads
+    to."""
     client = client_of(target)
 
     async def one(body):
@@ -61,7 +62,7 @@ async def results(target, bodies):
         return bytes(got)
 
     try:
-        return await asyncio.gather(*map(one, bodies))
+        return [await one(body) for body in bodies] if in_turn else await asyncio.gather(*map(one, bodies))
     finally:
         await client.close()
 
@@ -216,6 +217,59 @@ def test_an_http_2_response_is_read_to_its_end_or_is_an_error(most_streams, head
 
     assert asyncio.run(run()) == [expected]
     assert [one.msg for one in caplog.records if one.levelname == "ERROR"] == []  # asyncio logs what a protocol raises
+
+
+@pytest.mark.parametrize(
+    ("script", "in_turn", "expected", "connections"),
+    [
+        ("held leave ignore answer", False, [EVENTS] * 3, 2),  # as nginx after keepalive_requests
+        ("answer refuse answer", True, [EVENTS] * 2, 1),
+        ("refuse refuse", True, ["truncated"], 1),
+        ("answer close answer", True, [EVENTS] * 2, 2),
+        ("close", True, ["truncated"], 1),
+    ],
+)
+def test_http_2_requests_that_the_server_has_not_begun_with_are_sent_again_once(script, in_turn, expected, connections):
+    pytest.importorskip("h2")
+    from h2.config import H2Configuration
+    from h2.connection import H2Connection
+    from h2.errors import ErrorCodes
+    from h2.events import StreamEnded
+    from hyperframe.frame import GoAwayFrame
+
+    opened, actions, begun = [], iter(script.split()), {}
+
+    async def answer(reader, writer):
+        opened.append(writer)
+        state = H2Connection(H2Configuration(client_side=False))
+        state.initiate_connection()
+        writer.write(state.data_to_send())
+        while data := await reader.read(1 << 16):
+            for event in state.receive_data(data):
+                action = next(actions) if isinstance(event, StreamEnded) else ""
+                if action == "leave":
+                    writer.write(GoAwayFrame(0, last_stream_id=event.stream_id).serialize())
+                if action in ("held", "answer", "leave"):
+                    state.send_headers(event.stream_id, [(":status", "200")])
+                    begun[event.stream_id] = state
+                if action in ("answer", "leave"):
+                    for stream in tuple(begun):
+                        begun.pop(stream).send_data(stream, EVENTS, end_stream=True)
+                elif action == "refuse":
+                    state.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+                elif action == "close":
+                    writer.close()
+                    return
+            writer.write(state.data_to_send())
+
+    async def run():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        target = Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", model="m", http2=True)
+        async with server:
+            return await results(target, [b"{}"] * len(expected), in_turn=in_turn)
+
+    assert run_jumping(run()) == expected
+    assert (len(opened), next(actions, None)) == (connections, None)
 
 
 @pytest.mark.parametrize(
