@@ -322,14 +322,15 @@ def _named_target(arguments: argparse.Namespace, say: Callable[[str], None]) -> 
         return target
     check_listening(target)
     at_v1 = replace(target, url=target.below("v1"))
-    if not urlsplit(target.url).path.strip("/") and models_at(at_v1):
+    if not urlsplit(target.url).path.strip("/") and models_at(at_v1)[0]:
         raise UsageError(f"--url {target.url}: its API is at {at_v1.url}: give that")
-    named = models_at(target)
+    named, why = models_at(target)
     shown = visible(", ".join(named[:MOST_NAMED]))
     if arguments.model_id is None:
         if len(named) != 1:
             which = f"one of {shown}" if named else "its name on the server"
-            raise UsageError(f"MODEL is missing: give {which}: {target.below('models')} lists {len(named) or 'none'}")
+            found = f"lists {len(named) or 'none'}" if why is None else f"cannot be read ({why})"
+            raise UsageError(f"MODEL is missing: give {which}: {target.below('models')} {found}")
         say(f"the server has one model: {named[0]}")
         return replace(target, model=named[0])
     if named and target.model not in named:

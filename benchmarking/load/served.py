@@ -12,6 +12,7 @@ import os
 import queue
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -272,13 +273,25 @@ def _within(page: dict[str, Json]) -> Json:
     return page if size <= MOST_ANSWER else TOO_LONG.format(whole)
 
 
-def models_at(target: Target) -> list[str]:
-    """The models that a running server names, on the page beside its endpoints; empty if it does not answer there."""
+def models_at(target: Target) -> tuple[list[str], str | None]:
+    """The models that a running server names, on the page beside its endpoints; and why that could not be read. Raises
+    BenchhouseError for a certificate that is not trusted, with which no request can be sent."""
     path = f"{urlsplit(target.url).path.rstrip('/')}/models"
-    with suppress(OSError, ValueError, FormatError):
+    try:
         status, text = fetch(target, path)
-        return _models_in(parse_json(text.encode(), path)) if status == HTTPStatus.OK else []
-    return []
+        if status == HTTPStatus.OK:
+            return _models_in(parse_json(text.encode(), path)), None
+    except ssl.SSLCertVerificationError as error:
+        raise BenchhouseError(
+            f"--url {target.url}: its certificate is not trusted ({error.verify_message}): give the certificates to "
+            "trust with --ca-file, or the host's name as its certificate has it"
+        ) from error
+    except FormatError:
+        return [], "no JSON"
+    except (OSError, ValueError) as error:
+        return [], getattr(error, "strerror", None) or str(error)
+    is_locked = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+    return [], f"status {status}" + ": the server's key goes in $OPENAI_API_KEY" * is_locked
 
 
 def _models_in(page: Any) -> list[str]:

@@ -29,7 +29,7 @@ from benchmarking.core.records import REQUEST_RATE, Readings, dumps
 from benchmarking.core.terminal import Page
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.load import curve, load_table, results, server_load
+from benchmarking.load import curve, load_table, results, served, server_load
 from benchmarking.load.connections import Target
 from benchmarking.load.observer import scraped
 from benchmarking.load.traffic import why_unknown
@@ -274,9 +274,9 @@ def test_a_server_that_is_not_running_is_reported_before_the_load(capsys):
     ("pages", "answer"),
     [
         ({"/v1/models": '{"data": [{"id": "own-name"}]}'}, None),
-        ({"/v1/models": '{"data": [{"id": "a"}, {"id": "b"}]}'}, "give one of a, b: "),
-        ({"/v1/models": '{"data": [3, {"id": null}]}'}, "give its name on the server: "),
-        ({}, "give its name on the server: "),
+        ({"/v1/models": '{"data": [{"id": "a"}, {"id": "b"}]}'}, "give one of a, b: {url}/models lists 2\n"),
+        ({"/v1/models": '{"data": [3, {"id": null}]}'}, "give its name on the server: {url}/models lists none\n"),
+        ({}, "give its name on the server: {url}/models cannot be read (no JSON)\n"),
     ],
 )
 def test_without_a_model_the_only_one_of_the_server_is_loaded(pages, answer, monkeypatch, capsys):
@@ -289,8 +289,23 @@ def test_without_a_model_the_only_one_of_the_server_is_loaded(pages, answer, mon
         assert (code, said[0].cell.workload.model_id) == (0, "own-name")
     else:
         assert (code, said) == (2, [])
-        (error,) = capsys.readouterr().err.splitlines()  # before the generator is measured
-        assert f"MODEL is missing: {answer}{url}/models lists" in error
+        error = capsys.readouterr().err  # one line, before the generator is measured
+        assert error == f"benchhouse load: error: MODEL is missing: {answer.format(url=url)}"
+
+
+@pytest.mark.parametrize("model", [(), ("m",)])
+def test_a_certificate_that_is_not_trusted_is_named_before_the_load(model, tmp_path, capsys):
+    context, _ = certificate(tmp_path, "127.0.0.1")
+    with serving(Script(pages={"/v1/models": '{"data": [{"id": "m"}]}'}), context) as url:
+        assert load_server.main([*model, "--url", url, "--no-save"]) == 1
+        asked = f"benchhouse load: error: --url {url}: its certificate is not trusted (self-signed certificate): "
+        assert capsys.readouterr().err.startswith(asked)
+
+
+def test_a_page_of_models_that_needs_a_key_is_not_called_empty(monkeypatch):
+    monkeypatch.setattr(served, "fetch", lambda target, path: (401, '{"error": "no key"}'))
+    found = served.models_at(Target(url="http://localhost/v1", model=""))
+    assert found == ([], "status 401: the server's key goes in $OPENAI_API_KEY")
 
 
 @pytest.mark.parametrize(
