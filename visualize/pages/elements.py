@@ -80,6 +80,8 @@ class Grid:
     rows: tuple[tuple[Cell, ...], ...]
     caption: str = ""
     """For screen readers."""
+    note: str = ""
+    """What the table lacks, above it."""
 
     def broad(self, row: Sequence[Cell]) -> set[int]:
         """The places of cells that take the whole width of the row's card on a phone: the first, long ones, and those

@@ -303,7 +303,6 @@ def _table(figure: Figure) -> Grid:
     names, rows = figure.table()
     numeric = [all(isinstance(row[at], int | float) or row[at] is None for row in rows) for at in range(len(names))]
     shown = rows[:MOST_ROWS]
-    more = f", the first {MOST_ROWS} of {len(rows)}" if len(rows) > len(shown) else ""
     return Grid(
         headings=tuple(
             Heading(text=visible(name), is_number=is_number) for name, is_number in zip(names, numeric, strict=True)
@@ -316,5 +315,6 @@ def _table(figure: Figure) -> Grid:
             )
             for row in shown
         ),
-        caption=f"{figure.title}{more}",
+        caption=figure.title,
+        note=f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > len(shown) else "",
     )  # fmt: skip

@@ -34,7 +34,8 @@ from tests.helpers.records import make_run
 from tests.helpers.run_changes import Alter
 from tests.visualize.pages.conftest import LOADED
 from visualize import visualize_benchmarks
-from visualize.pages import site
+from visualize.drawing.figure import Figure
+from visualize.pages import site, vega
 from visualize.pages.elements import grid, point_text, text_cell
 from visualize.pages.public_copy import public_copy
 from visualize.pages.result_rows import launches_of, noted_doubts
@@ -356,6 +357,16 @@ def test_answers_with_a_numeric_column_are_drawn(data, sql, is_drawn):
     assert (shown.chart is not None) is is_drawn
     assert len(shown.grid.rows) > 0
     json.dumps(shown.chart.specs if is_drawn else (), allow_nan=False)
+
+
+def test_what_an_answer_has_beyond_the_first_rows_is_said_at_its_chart_and_at_the_table_of_its_values(data):
+    chart = page_of(data, "console", sql="SELECT range AS a, range * 2 AS b FROM range(501)").chart
+    assert "Drawn: the first 500 rows." in chart.caption
+    chart = page_of(data, "console", sql="SELECT range AS a, range * 2 AS b FROM range(500)").chart
+    assert "Drawn" not in chart.caption
+    figure = Figure(title="t", panels=(), columns_of_table=("a",), rows=tuple((n,) for n in range(1401)))
+    table = vega.chart(figure).table
+    assert (table.note, len(table.rows)) == ("The first 400 of 1,401 rows.", 400)
 
 
 def test_a_table_is_described_and_an_unknown_one_refused(data):

@@ -99,7 +99,7 @@ def page(data: Data, parameters: ConsoleParameters) -> SimpleNamespace:
     files = {"CSV": "console_csv", "Parquet": "console_parquet", "JSON": "console_json"} if columns else {}
     return SimpleNamespace(
         grid=_grid(columns, shown) if columns else None,
-        chart=_chart(columns, shown),
+        chart=_chart(columns, shown, has_more=len(rows) > MOST_ROWS),
         has_more=len(rows) > MOST_ROWS,
         trouble=trouble,
         files=[(name, Link(view=view, parameters=Statement(sql=parameters.sql))) for name, view in files.items()],
@@ -147,7 +147,7 @@ def _number(value: Any) -> float | None:
     return number if abs(number) <= LARGEST else None
 
 
-def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart | None:
+def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]], *, has_more: bool) -> Chart | None:
     """The first numeric column against the first column: lines over times or numbers, else bars. If values in the first
     column repeat, bars are named by all columns before the numeric one, and so are lines. None if bars would still
     share a name."""
@@ -173,6 +173,7 @@ def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart 
     over_what = "the first column" if over == [0] else "the columns before it"
     apart = f", for each value of {', '.join(column.name for column in columns[1:y])}" if entries(lines) else ""
     notes = [f"The first column of numbers over {over_what}{apart}."]
+    notes += [f"Drawn: the first {MOST_ROWS} rows."] if has_more else []
     if any(line.dashes is None for line in lines):
         notes.append("Marks that share a place are not joined.")
     if missing := len(rows) - len(drawn):
