@@ -132,9 +132,9 @@ def main(argv: Sequence[str]) -> int:
     if is_server:
         counts = None if arguments.tokenizer is None else tokenizer(arguments.tokenizer)
         target = _named_target(arguments, say)
-        own_cpus, other_cpus, capacity = _generator(arguments, say)
+        own_cpus, other_cpus, capacities = _generator(arguments, traffics, say, is_open=levels[0].is_open)
         load = _server_load(arguments, limits, traffics[0], target, say)
-        load.own_cpus, load.capacity_per_s, load.tokenizer = own_cpus, capacity, counts
+        load.own_cpus, load.capacities_per_s, load.tokenizer = own_cpus, capacities, counts
         if servers:
             cpus = other_cpus or None
             measurements = measurements_of_own(arguments, load, servers, cpus, levels, traffics, measured, recorded)
@@ -339,10 +339,11 @@ def _named_target(arguments: argparse.Namespace, say: Callable[[str], None]) -> 
 
 
 def _generator(
-    arguments: argparse.Namespace, say: Callable[[str], None]
-) -> tuple[list[int] | None, list[int], float | None]:
+    arguments: argparse.Namespace, traffics: Sequence[Traffic], say: Callable[[str], None], *, is_open: bool
+) -> tuple[list[int] | None, list[int], dict[str, float]]:
     """Bind this process, which sends the requests. Returns its processors (None if unknown), the others that it could
-    use before, and how many requests it can send per second (None if that is not measured)."""
+    use before, and how many requests it can send per second by the lengths of prompts (none if that is not
+    measured)."""
     allow_connections()
     compile_patterns()  # which the first failed request needs, when no file may be left to open
     before = own_processors() or []
@@ -350,11 +351,16 @@ def _generator(
         bind(arguments.cpu_list)
     own = own_processors()
     others = sorted(set(before) - set(own or []))
-    capacity = None
-    if arguments.capacity_seconds > 0:  # measured against a server on other processors if the generator is bound
-        capacity = run_tasks(capacity_per_s(arguments.capacity_seconds, http2=arguments.http2, cpus=others))
-        say(f"the generator can send {capacity:,.0f} requests/s")
-    return own, others, capacity
+    found = dict[str, float]()
+    by_lengths = (
+        {traffic.prompt_lengths.text: traffic for traffic in traffics} if arguments.capacity_seconds > 0 else {}
+    )
+    for lengths, traffic in by_lengths.items():  # against a server on other processors if the generator is bound
+        found[lengths] = run_tasks(
+            capacity_per_s(arguments.capacity_seconds, traffic, is_open=is_open, http2=arguments.http2, cpus=others)
+        )
+        say(f"the generator can send {found[lengths]:,.0f} requests/s with prompts of {lengths}")
+    return own, others, found
 
 
 def _server_load(

@@ -16,10 +16,11 @@ import math
 import re
 import sys
 from array import array
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import field, replace
-from itertools import islice
+from itertools import cycle, islice
 from typing import Any
 
 import psutil
@@ -48,6 +49,11 @@ from benchmarking.measure.timing import short_gc
 SPIN_S = 0.002
 """Time before a start during which the generator polls the clock instead of sleeping, since timers are up to 1 ms
 late."""
+LONG_PROMPT = 1000
+"""Words of the prompts from which on those of closed loops are made ahead, in a thread: shorter ones take less time
+than to change to it and back."""
+HANDOVER_S = 0.0005
+"""Time after which that thread lets replies be read, a tenth of the usual one."""
 MAX_LINE_BYTES = 1 << 20
 BYTES_PER_REPLY, BYTES_PER_TOKEN = 1 << 20, 1 << 14
 """Maximum bytes of a response, plus bytes per requested token. An endless stream would otherwise exhaust the memory
@@ -63,6 +69,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BROKEN_OFF = ("abort", "error", "timeout", "cancel", "insufficient_system_resource")
 """Beginnings of reasons for finishing of a response that the server gave up: the words of vLLM and SGLang, of
 TensorRT-LLM (`timeout`, `cancelled`), and of gateways."""
+Encoded = tuple[tuple[PlannedRequest, str], ...]
+"""A conversation as it is sent: its turns, each with its prompt in JSON."""
 Count = Callable[[str], int]
 """The number of tokens of a text."""
 HOPELESS = 100
@@ -135,6 +143,11 @@ class Level:
     def requests(self) -> int:
         """Number of requests that start in an open loop."""
         return self.number or max(1, round((self.rate or 0.0) * self.duration_s))
+
+    def starts_s(self, requests: Requests) -> float:
+        """The time that the starts of an open loop take, as long after the last one as after the others; 0 for requests
+        that start at once, and for a closed loop."""
+        return 0.0 if self.rate is None else sum(not turn for turn in requests.turn) / self.rate
 
     @property
     def words(self) -> str:
@@ -315,50 +328,60 @@ class Generator:
 
     async def run(self, traffic: Traffic, level: Level) -> list[Sent]:
         """Send all requests of a level; returns them in the order of their scheduled starts once the last has ended."""
-        planned = traffic.conversations()
+        planned = map(self.encoded, traffic.conversations())
+        if level.rate is None:
+            most = level.number or MAX_REQUESTS // traffic.most_turns
+            return await self.in_turn(islice(planned, most), level, is_made_ahead=traffic.words(1) > LONG_PROMPT)
         loop, found = asyncio.get_running_loop(), list[Sent]()
-        if level.rate is not None:
-            chosen, tasks = list(islice(planned, level.requests)), set[asyncio.Task[None]]()
-            offsets = traffic.schedule(level.rate, [turns[0] for turns in chosen])
-            start_s = loop.time()
-            for place, (turns, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
+        chosen, tasks = list(islice(planned, level.requests)), set[asyncio.Task[None]]()
+        offsets = traffic.schedule(level.rate, [turns[0][0] for turns in chosen])
+        start_s, before_s = loop.time(), math.nan
+        for place, (turns, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
+            if offset_s != before_s:  # those of one time start together
                 await _until(start_s + offset_s)
-                tasks.add(task := loop.create_task(self._converse(turns, start_s + offset_s, place, found)))
-                task.add_done_callback(tasks.discard)
-            await asyncio.gather(*tasks)
-        else:
-            # A fixed number of conversations: the next starts when one has ended.
-            places = iter(range(level.number or MAX_REQUESTS // traffic.most_turns))
-            end_s = loop.time() + level.duration_s if level.number is None else math.inf
-            failures = 0
-
-            async def one_place() -> None:
-                nonlocal failures
-                while loop.time() < end_s and failures < HOPELESS:
-                    place, turns = next(places, None), next(planned, None)
-                    if place is None or turns is None:
-                        return
-                    first = len(found)
-                    await self._converse(turns, loop.time(), place, found, end_s)
-                    if failures < HOPELESS:  # else the others have ended, and this one does
-                        failures = 0 if found[first].error is None else failures + 1
-
-            await asyncio.gather(*(one_place() for _ in range(level.concurrency or 1)))
+            before_s = offset_s
+            tasks.add(task := loop.create_task(self._converse(turns, start_s + offset_s, place, found)))
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
         return sorted(found, key=lambda one: one.intended_s)
 
-    async def send(self, planned: PlannedRequest, sent: Sent, history: Sequence[str] = ()) -> None:
-        """Send a request, after the previous messages of a conversation, and record the response; errors are recorded
-        and never raised."""
+    async def in_turn(self, planned: Iterator[Encoded], level: Level, *, is_made_ahead: bool) -> list[Sent]:
+        """Send these conversations, of which the next starts when one has ended. `is_made_ahead`: each is made while
+        the server works on the one before."""
+        loop, found, failures = asyncio.get_running_loop(), list[Sent](), 0
+        jobs = enumerate(planned)
+        firsts = list(islice(jobs, level.concurrency or 1))
+        end_s = loop.time() + level.duration_s if level.number is None else math.inf
+
+        async def one_place(job: tuple[int, Encoded] | None, maker: ThreadPoolExecutor) -> None:
+            nonlocal failures
+            while job is not None and loop.time() < end_s and failures < HOPELESS:
+                later = loop.run_in_executor(maker, lambda: next(jobs, None)) if is_made_ahead else None
+                first, (place, turns) = len(found), job
+                await self._converse(turns, loop.time(), place, found, end_s)
+                if failures < HOPELESS:  # else the others have ended, and this one does
+                    failures = 0 if found[first].error is None else failures + 1
+                job = next(jobs, None) if later is None else await later
+
+        with _beside() as maker:
+            await asyncio.gather(*(one_place(job, maker) for job in firsts))
+        return sorted(found, key=lambda one: one.intended_s)
+
+    def encoded(self, turns: Conversation) -> Encoded:
+        """The conversation as it is sent. Its prompts are kept only to count their tokens."""
+        return tuple((one if self.keeps_text else replace(one, prompt=""), json.dumps(one.prompt)) for one in turns)
+
+    async def send(self, planned: PlannedRequest, sent: Sent, texts: Sequence[str]) -> None:
+        """Send a request and record the response; errors are recorded and never raised. `texts` are the previous
+        messages of its conversation and its prompt, in JSON."""
         loop = asyncio.get_running_loop()
         keeps_text = self.keeps_text or sent.conversation is not None
         reply = _Reply(sent, planned.tokens_out, keeps_text=keeps_text)
-        if self.keeps_text:
-            ids = planned.prompt if isinstance(planned.prompt, tuple) else None
-            sent.prompt = "\n".join((*history, str(planned.prompt))) if ids is None else ids
+        body = _body(self.target, planned.tokens_out, texts)
         sent.sent_s = loop.time()
         try:
             async with asyncio.timeout(self.target.timeout_s):
-                await self._client.post(json.dumps(_body(self.target, planned, history)).encode(), reply)
+                await self._client.post(body, reply)
             reply.check()
         except TimeoutError:
             if not reply.is_whole:
@@ -368,31 +391,34 @@ class Generator:
                 # First without secrets: a part of one could not be recognised.
                 sent.error, sent.detail = error.kind, without_secrets(" ".join(str(error).split()))[:MAX_DETAIL]
         sent.closed_s = loop.time()
+        if self.keeps_text:
+            is_text = isinstance(planned.prompt, str)
+            sent.prompt = "\n".join(map(json.loads, texts)) if is_text else planned.prompt
         if sent.error is not None or sent.end_s is None:
             sent.end_s = sent.closed_s
 
     async def _converse(
-        self, turns: Conversation, start_s: float, place: int, found: list[Sent], end_s: float = math.inf
+        self, turns: Encoded, start_s: float, place: int, found: list[Sent], end_s: float = math.inf
     ) -> None:
         """Send a request, or the turns of a conversation until one fails or would begin after `end_s`. A turn is due
         when its pause after the previous one is over, or at its time in a trace, but not before the previous ended."""
         history: list[str] = []
         due_s, is_talk = start_s, len(turns) > 1
-        for number, planned in enumerate(turns):
+        for number, (planned, text) in enumerate(turns):
             sent = Sent(due_s, conversation=place if is_talk else None, turn=number if is_talk else None)
             found.append(sent)
-            await self.send(planned, sent, history if planned.has_history else ())
+            await self.send(planned, sent, (*history, text) if planned.has_history else (text,))
             reply, sent.said = sent.said, ""
             if not self.keeps_text:
                 sent.text = ""
             if sent.error is not None or sent.closed_s is None or number + 1 == len(turns):
                 return
-            if any(turn.has_history for turn in turns[number + 1 :]):
-                history += (str(planned.prompt), reply)
-            later = turns[number + 1]
+            if any(turn.has_history for turn, _ in turns[number + 1 :]):
+                history += (text, json.dumps(reply))
+            later = turns[number + 1][0]
             due_s = sent.closed_s + (later.pause_s or 0.0)
-            if later.pause_s is None and later.offset_s is not None and turns[0].offset_s is not None:
-                due_s = max(due_s, start_s + later.offset_s - turns[0].offset_s)
+            if later.pause_s is None and later.offset_s is not None and turns[0][0].offset_s is not None:
+                due_s = max(due_s, start_s + later.offset_s - turns[0][0].offset_s)
             await _until(min(due_s, end_s))
             if due_s >= end_s:
                 return
@@ -472,7 +498,7 @@ async def run_level(
     async with Generator(target) as generator:
         for turns in islice(replace(traffic, salt=WARM_UP).conversations(), warmup):
             # Only the first turns: the pauses before the others, or their times in a trace, may be hours.
-            await generator.send(turns[0], Sent(asyncio.get_running_loop().time()))
+            await generator.send(turns[0], Sent(asyncio.get_running_loop().time()), (json.dumps(turns[0].prompt),))
         if warmed is not None:
             warmed()
         generator.keeps_text = tokenizer is not None
@@ -483,40 +509,55 @@ async def run_level(
 
 
 async def _until(at_s: float) -> None:
-    """Sleep for most of the time, then yield to other tasks until the time has come."""
+    """Sleep for most of the time, then yield to other tasks until the time has come: also where it is over, since a
+    generator that is late has replies to read."""
     loop = asyncio.get_running_loop()
     if (rest_s := at_s - loop.time()) > SPIN_S:
         await asyncio.sleep(rest_s - SPIN_S)
+    await asyncio.sleep(0)
     while loop.time() < at_s:
         await asyncio.sleep(0)
 
 
+@contextmanager
+def _beside() -> Iterator[ThreadPoolExecutor]:
+    """A thread for work beside the reading of replies, which it soon lets go on."""
+    usual_s, maker = sys.getswitchinterval(), ThreadPoolExecutor(1)
+    sys.setswitchinterval(HANDOVER_S)
+    try:
+        yield maker
+    finally:
+        maker.shutdown(wait=False, cancel_futures=True)
+        sys.setswitchinterval(usual_s)
+
+
 def one_token(target: Target) -> bytes:
     """The body of the shortest request."""
-    return json.dumps(_body(target, PlannedRequest(prompt="a", tokens_out=1), ())).encode()
+    return _body(target, 1, ('"a"',))
 
 
-def _body(target: Target, planned: PlannedRequest, history: Sequence[str]) -> dict[str, Any]:
-    content: dict[str, Any]
+def _body(target: Target, tokens_out: int, texts: Sequence[str]) -> bytes:
+    """The body of a request. `texts`, in JSON, are put together as they are: making that of a long conversation again
+    at each turn would hold up the other requests."""
     if target.endpoint == "chat":
-        turns = enumerate((*history, planned.prompt))
-        content = {"messages": [{"role": ROLES[place % 2], "content": text} for place, text in turns]}
-    elif isinstance(planned.prompt, str):
-        content = {"prompt": "\n".join((*history, planned.prompt))}
+        messages = (f'{{"role": "{ROLES[place % 2]}", "content": {text}}}' for place, text in enumerate(texts))
+        content = f'"messages": [{", ".join(messages)}]'
+    elif len(texts) == 1:  # a text, or token ids
+        content = f'"prompt": {texts[0]}'
     else:
-        content = {"prompt": list(planned.prompt)}
+        content = '"prompt": "' + r"\n".join(text[1:-1] for text in texts) + '"'
     body = {
         "model": target.model,
-        **content,
-        MAX_TOKENS: planned.tokens_out,
+        MAX_TOKENS: tokens_out,
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
         "ignore_eos": True,
     }
     if MAX_TOKENS in target.omitted:  # an answer always has a limit
-        body[ITS_SUCCESSOR] = planned.tokens_out
-    return {name: value for name, value in body.items() if name not in target.omitted}
+        body[ITS_SUCCESSOR] = tokens_out
+    fields = json.dumps({name: value for name, value in body.items() if name not in target.omitted})
+    return f"{fields[:-1]}, {content}}}".encode()
 
 
 def omission_advice(kind: str, detail: str) -> str:
@@ -560,7 +601,7 @@ def _start(data: bytes) -> str:
     return without_secrets(repr(data[:MAX_REFUSAL]))[:MAX_START]
 
 
-IN_FLIGHT = 32
+IN_FLIGHT, WORDS_IN_FLIGHT = 32, 400_000
 TOKENS = 4
 EVENT = b'data: {"choices":[{"index":0,"text":" a"}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":4}}\n\ndata: [DONE]\n\n'
@@ -571,16 +612,23 @@ LENGTH = b"content-length:"
 HTTP2 = "--http2"
 
 
-async def capacity_per_s(duration_s: float, *, http2: bool = False, cpus: Sequence[int] = ()) -> float:
-    """Requests per second in a closed loop to a child process, over HTTP/1.1 or HTTP/2.
+async def capacity_per_s(
+    duration_s: float, traffic: Traffic, *, is_open: bool, http2: bool = False, cpus: Sequence[int] = ()
+) -> float:
+    """Requests per second in a closed loop to a child process, over HTTP/1.1 or HTTP/2, with prompts as long as those
+    of the traffic; `is_open`: which an open loop has made before.
 
     The child runs on these processors, or else on the generator's. Raises BenchhouseError if it does not start.
     """
-    traffic = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths(str(TOKENS)))
-    level = Level(concurrency=IN_FLIGHT, duration_s=duration_s)
+    alike = Traffic(lengths_in=traffic.prompt_lengths, lengths_out=Lengths(str(TOKENS)), vocabulary=traffic.vocabulary)
+    in_flight = max(1, min(IN_FLIGHT, WORDS_IN_FLIGHT // max(1, round(alike.lengths_in.mean))))
+    level, is_made_ahead = Level(concurrency=in_flight, duration_s=duration_s), alike.words(1) > LONG_PROMPT
     async with answering_at_once(http2=http2, cpus=cpus) as target, Generator(target) as generator:
-        await generator.run(traffic, replace(level, number=IN_FLIGHT))
-        sent = await generator.run(traffic, level)
+        planned: Iterator[Encoded] = map(generator.encoded, alike.conversations())
+        if is_open:
+            planned, is_made_ahead = cycle(list(islice(planned, in_flight))), False
+        await generator.in_turn(islice(planned, in_flight), level, is_made_ahead=is_made_ahead)
+        sent = await generator.in_turn(planned, level, is_made_ahead=is_made_ahead)
     done = [request for request in sent if request.error is None and request.end_s is not None]
     if not done:
         raise BenchhouseError(f"cannot measure the generator's rate: no request succeeded: {sent[0].detail}")

@@ -368,10 +368,11 @@ def _measurement(
     is_steady = samples == 1 and not level.is_at_once
     doubts = about(traffic, level, requests, whole, slots=slots, is_window_expected=is_steady)
     found = [*doubts, *observed.doubts]
-    sent_per_s = metrics["requests_per_sec"]
-    if capacity_per_s is not None and sent_per_s > MOST_OF_CAPACITY * capacity_per_s:
-        known_per_s = max(capacity_per_s, sent_per_s)  # measured in a second, in which other programs may have run
-        found.append(doubt("slow_generator", capacity_per_s=known_per_s, requests_per_sec=sent_per_s))
+    done_per_s = metrics["requests_per_sec"]
+    asked_per_s = max(done_per_s, _asked_per_s(requests, level, metrics["duration_s"]))
+    if capacity_per_s is not None and asked_per_s > MOST_OF_CAPACITY * capacity_per_s:
+        known_per_s = max(capacity_per_s, done_per_s)  # measured in a second, in which other programs may have run
+        found.append(doubt("slow_generator", capacity_per_s=known_per_s, requests_per_sec=asked_per_s))
     if shares_processors:
         found.append(doubt("shared_processors"))
     custom = {name: {"unit": _unit(name), "better": _better(name)} for name in metrics if name not in NO_CUSTOM}
@@ -414,7 +415,7 @@ def _metrics(
         "requests_failed": len(requests) - len(done),
         "duration_s": span_s,
     }
-    offered_s = 0.0 if level.rate is None else sum(not turn for turn in requests.turn) / level.rate
+    offered_s = level.starts_s(requests)
     total_s = max(span_s, offered_s)  # after the last start, or burst, as long passes as after the others
     total = rates_of(requests, done, total_s, sum(whole.service_time) / MS_PER_S / total_s)
     rates = total if window is None else window.rates
@@ -449,6 +450,15 @@ def _metrics(
         found |= percentiles
         missing |= too_few if getattr(series, name) else {}
     return found, missing
+
+
+def _asked_per_s(requests: Requests, level: Level, took_s: float) -> float:
+    """The requests that the generator had to send per second, whatever became of them. A closed loop, and requests that
+    start at once, ask for as many as it sent in the time that they took."""
+    span_s = (max(requests.intended_ms) - min(requests.intended_ms)) / MS_PER_S
+    if _has_schedule(level):
+        return len(requests) / max(span_s, level.starts_s(requests))
+    return len(requests) / took_s
 
 
 def _has_schedule(level: Level) -> bool:
@@ -502,6 +512,11 @@ def about(
         if (achieved := achieved_share(requests)) is not None:
             found += rate_not_achieved(level.rate, achieved)
         saturated = () if is_varying else over_saturated(requests, level.rate)
+        if saturated and found and slots is None:  # what waited to be sent is no queue of the server
+            sent_ms = tuple(
+                at if sent is None else sent for at, sent in zip(requests.intended_ms, requests.sent_ms, strict=True)
+            )
+            saturated = over_saturated(replace(requests, intended_ms=sent_ms))
         found += [*saturated, *([doubt("varying_rate", arrivals=traffic.arrivals)] if is_varying else ())]
     elif level.rate is None and level.number is None and len(requests) + traffic.most_turns > MAX_REQUESTS:
         found.append(doubt("level_full", most_requests=MAX_REQUESTS))

@@ -91,8 +91,8 @@ class ServerLoad:
     warmup: int
     """Warm-up requests before a level."""
     say: Callable[[str], None]
-    capacity_per_s: float | None = None
-    """The generator's own maximum rate; None if it was not measured."""
+    capacities_per_s: Mapping[str, float] = field(default_factory=dict)
+    """The generator's own maximum rates, by the lengths of prompts; empty if they were not measured."""
     own_cpus: Sequence[int] | None = None
     server_cpus: Sequence[int] | None = None
     """Processors of the generator and of the server; None if unknown."""
@@ -195,6 +195,7 @@ class ServerLoad:
                 doubts=(*about_window(seen, is_accelerator=False), *found.doubts),
             )
         generator_cpus, server_cpus = self.own_cpus, self.server_cpus
+        capacity_per_s = self.capacities_per_s.get(self.traffic.prompt_lengths.text)
         metrics = changes(pages[0], pages[-1])
         if own_server is not None and (why := own_server.why_gone()) is not None:
             return replace(self.failed(level, why), requests=tuple(done))
@@ -208,14 +209,14 @@ class ServerLoad:
             observed=observed_of,
             facts={
                 **self._facts(),
-                "generator_capacity_per_s": self.capacity_per_s,
+                "generator_capacity_per_s": capacity_per_s,
                 "generator_cpu_list": _listed(generator_cpus),
                 "server_cpu_list": _listed(server_cpus),
                 "server_metrics": dict[str, Json](metrics),
                 "activity": windows,
                 "arrival_seeds": [[self.traffic.seed + launch, self.measured_levels] for launch in range(len(done))],
             },
-            capacity_per_s=self.capacity_per_s,
+            capacity_per_s=capacity_per_s,
             shares_processors=bool(set(generator_cpus or ()) & set(server_cpus or ())),
         )
 

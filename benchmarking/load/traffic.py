@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import accumulate, count
+from itertools import accumulate, count, islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
@@ -153,6 +154,8 @@ PAUSE = re.compile(
         "{n}", r"\d+(?:\.\d+)?"
     )
 )
+SEEN = 100
+"""Conversations of a file of which the mean length of prompts is known."""
 MAX_WORDS = 100_000_000
 """Maximum words of all prompts of an open-loop level, which are created in advance at about 8 bytes per word."""
 
@@ -444,6 +447,17 @@ class Traffic:
                 yield heappop(due)[-1]
         while due:
             yield heappop(due)[-1]
+
+    @property
+    def prompt_lengths(self) -> Lengths:
+        """The lengths of the prompts; of those in a file their mean."""
+        if self.file is None:
+            return self.lengths_in
+        if (trace := self.trace) is not None:
+            mean = self.words(len(trace.sessions)) / self.total(len(trace.sessions))
+        else:
+            mean = fmean(turns[0].length for turns in islice(self.conversations(), SEEN))
+        return Lengths(str(max(1, min(round(mean), MAX_LENGTH))))
 
     def total(self, number: int) -> int:
         """The most requests of this many conversations."""

@@ -73,7 +73,7 @@ def main() -> None:
     own, *others = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {own})
     for http2, words in ((False, "HTTP/1.1"), (True, "HTTP/2")):
-        found = asyncio.run(capacity_per_s(5.0, http2=http2, cpus=others))
+        found = asyncio.run(capacity_per_s(5.0, SHORT, is_open=False, http2=http2, cpus=others))
         print(f"{words}, closed loop, 32 in flight: {found:.0f} requests/s of 4 chunks")
     url, child = served("benchmarking.load.generator", others)
     for rate in (250, 500, 1000, 2000):

@@ -7,7 +7,9 @@ import gc
 import json
 import re
 import sys
+import threading
 from collections import Counter
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count, pairwise
 
@@ -123,6 +125,17 @@ def test_a_result_of_a_generator_that_is_too_slow_is_invalid():
     assert "slow_generator" in kinds(result_of(TRAFFIC, level, [found], capacity_per_s=150.0))
     (slow,) = [one for one in result_of(TRAFFIC, level, [found], capacity_per_s=50.0).doubts if "slow_" in one.kind]
     assert slow.evidence["capacity_per_s"] == slow.evidence["requests_per_sec"], "it has sent as many"
+
+
+def test_a_generator_that_cannot_keep_up_is_named_whatever_became_of_its_requests():
+    level = Level(rate=100.0, number=200)
+    found = loaded(Script(), level)
+    refused = replace(found, error=("http_429",) * 190 + (None,) * 10)
+    assert "slow_generator" in kinds(result_of(TRAFFIC, level, [refused], capacity_per_s=150.0))
+    late = result_of(SHORT, level, [loaded(Script(ttft_s=0.001, itl_s=0.0), level, SHORT, busy_s=0.01)])
+    assert "late_generator" in kinds(late)
+    assert "over_saturated" not in kinds(late), "no request waited for the server"
+    assert late.metrics["throughput_samples_per_sec"] > 0.9 * late.metrics["total_requests_per_sec"]
 
 
 def test_a_server_that_falls_behind_is_over_saturated_and_one_that_keeps_up_is_not():
@@ -718,6 +731,24 @@ def test_a_session_of_a_trace_waits_for_its_reply_but_not_longer_than_its_time(t
     assert max(at.values()) == pytest.approx(9000, abs=0.01)
 
 
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_turns_repeat_every_character_of_the_messages_before_them(endpoint, tmp_path):
+    said = 'a "quoted"\\ line\n\twith é and \U0001f600'
+    turns = [{"from": "human", "value": said}, {"from": "gpt", "value": "b"}] * 2
+    (tmp_path / "s").write_text(json.dumps([{"conversations": turns}]))
+    seen = []
+    traffic = replace(TRAFFIC, file=tmp_path / "s", turns=2)
+    loaded(Script(), Level(concurrency=1, number=1), traffic, endpoint=endpoint, seen=seen)
+    first, second = [
+        [one["content"] for one in body["messages"]] if endpoint == "chat" else body["prompt"] for body in seen
+    ]
+    if endpoint == "chat":
+        assert second == [*first, "a", said]
+        assert first[0].endswith(f":{said}")
+    else:
+        assert second == f"{first}\na\n{said}"
+
+
 def test_a_chat_repeats_earlier_turns_as_alternating_messages_without_reasoning():
     seen = []
     loaded(Script(reasoning=3), Level(concurrency=1, number=1), replace(TRAFFIC, turns=3), endpoint="chat", seen=seen)
@@ -769,6 +800,43 @@ def test_no_search_for_garbage_through_all_prompts_holds_up_the_requests_of_a_le
     finally:
         gc.set_threshold(*usual)
     assert set(found) == {0, 1}, "young objects are looked through, so that the memory of a long load is bounded"
+
+
+def test_a_closed_loop_makes_a_long_prompt_while_the_server_works_on_the_one_before(monkeypatch):
+    made, conversations = [], Traffic.conversations
+
+    def recorded(self):
+        for turns in conversations(self):
+            made.append((threading.current_thread() is threading.main_thread(), turns[0].prompt))
+            yield turns
+
+    monkeypatch.setattr(Traffic, "conversations", recorded)
+    for words, are_on_time in (("2000", [True] * 2 + [False] * 4), ("8", [True] * 6)):
+        seen = []
+        loaded(Script(), Level(concurrency=2, number=6), replace(TRAFFIC, lengths_in=Lengths(words)), seen=seen)
+        assert [is_main for is_main, _ in made] == are_on_time
+        assert sorted(body["prompt"] for body in seen) == sorted(prompt for _, prompt in made)
+        made.clear()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_what_the_generator_can_send_is_measured_with_prompts_of_the_asked_length(is_open, monkeypatch, tmp_path):
+    (tmp_path / "t").write_text("".join(f'{{"timestamp":{n},"input_length":{n},"output_length":1}}\n' for n in (2, 4)))
+    seen = []
+
+    @asynccontextmanager
+    async def at_once(**given):
+        async with NullServer(Script(ttft_s=0.01, itl_s=0.0)) as server:
+            yield Target(url=server.url, model="m")
+            seen.extend(server.seen)
+
+    monkeypatch.setattr(generator, "answering_at_once", at_once)
+    for traffic, words in ((replace(TRAFFIC, arrivals="trace", file=tmp_path / "t"), 3), (TRAFFIC, 16)):
+        seen.clear()
+        assert run_jumping(generator.capacity_per_s(0.1, traffic, is_open=is_open)) > 0
+        prompts = [body["prompt"] for body in seen]
+        assert {len(prompt.split()) for prompt in prompts} == {words}
+        assert len(set(prompts)) == (generator.IN_FLIGHT if is_open else len(prompts)), "an open loop makes them before"
 
 
 def test_a_thousand_streams_are_in_flight_at_once():
