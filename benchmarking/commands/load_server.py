@@ -82,6 +82,8 @@ BARE = re.compile(r"[\w.-]+(:\d+)?(/[\w./-]*)?")
 """An address without its scheme."""
 ADDRESSES = re.compile(r"[,;\s]https?://")
 """Where a further address begins."""
+BURSTINESS = {"burst": "burst", "gamma": "variation"}
+"""Arrivals in bursts -> the flag by which these are smaller."""
 MOST_PAIRS = 256
 """Pairs of lengths in a grid."""
 EXAMPLES = """\
@@ -284,11 +286,12 @@ def _check_levels(levels: Sequence[Level], traffic: Traffic, *, has_prompts: boo
                 "--num-requests)"
             )
         if level.is_open and not level.is_at_once and traffic.is_one_burst(level.requests):
-            is_drawn = traffic.file is None
-            what = "are one burst" if is_drawn else f"have one time in {traffic.file}"
+            has_times = traffic.arrivals == "trace"
+            what = f"have one time in {traffic.file}" if has_times else "are one burst"
+            smaller = "another trace" if has_times else f"a smaller --{BURSTINESS[traffic.arrivals]}"
             raise UsageError(
                 f"{level.words}: its {level.requests} requests {what}, so they would start at once and at no rate: use "
-                f"a longer --duration (or --num-requests), or {'a smaller --burst' if is_drawn else 'another trace'}"
+                f"a longer --duration (or --num-requests), or {smaller}"
             )
         total = traffic.total(level.requests if level.is_open else level.number or 0)
         total = total if level.is_open else max(total, level.concurrency or 0)

@@ -333,7 +333,9 @@ class Traffic:
         if (trace := self.trace) is not None:
             starts_s = [rows[0].at_s for rows in trace.sessions[:number]]
             return len(starts_s) > 1 and starts_s[0] == starts_s[-1]
-        return self.arrivals == "burst" and 1 < number <= self.burst
+        # About one gap of gamma arrivals in the square of their variation is longer than 0.
+        most = {"burst": self.burst, "gamma": self.variation**2}.get(self.arrivals, 0)
+        return 1 < number <= most
 
     def keys(self, limits: Mapping[str, float], *, is_open: bool) -> dict[str, Scalar]:
         """The settings that distinguish a series, for `Cell.runtime_mode`."""
@@ -400,6 +402,10 @@ class Traffic:
     def conversations(self) -> Iterator[Conversation]:
         """What is sent: endless, except for a trace. Raises UsageError."""
         if (trace := self.trace) is not None:
+            if self.shared_prefix and trace.has_blocks:
+                raise UsageError(
+                    f"{self.file} names what its prompts share (hash_ids): remove --shared-prefix, which does nothing"
+                )
             if self.vocabulary is not None and any(not row.blocks for rows in trace.sessions for row in rows[1:]):
                 raise UsageError(
                     f"{self.file} has sessions, whose turns repeat replies: send text, without --prompt-ids"

@@ -957,6 +957,11 @@ def test_a_rate_of_requests_that_have_one_time_is_refused_and_a_short_trace_is_t
             ("--arrivals", "burst", "--burst", "50", "--request-rate", "20", "--duration", "2"),
             "40 requests are one burst",
         ),
+        (
+            ("--arrivals", "gamma", "--variation", "10", "--request-rate", "20", "--num-requests", "100"),
+            "100 requests are one burst, so they would start at once and at no rate: use a longer --duration (or "
+            "--num-requests), or a smaller --variation",
+        ),
     ):
         assert load_server.main([*asked, *flags]) == 2
         assert words in capsys.readouterr().err
@@ -971,6 +976,15 @@ def test_a_rate_of_requests_that_have_one_time_is_refused_and_a_short_trace_is_t
         (["--url", "http://x/v1", "--output-length", "0"], "expected 128, uniform:64-256"),
         (["--url", "http://x/v1", "--lengths", "128,1024/128"], "--lengths takes pairs such as 128/128"),
         (["--url", "http://x/v1", "--lengths", "8/8", "--input-length", "9"], "--lengths and --input-length exclude"),
+        (
+            ["--url", "http://x/v1", "--sharegpt", "f", "--shared-prefix", "0.5"],
+            "--sharegpt and --shared-prefix exclude each other",
+        ),
+        (["--url", "http://x/v1", "--sharegpt", "f", "--prompt-ids", "400"], "--sharegpt and --prompt-ids exclude"),
+        (
+            ["--url", "http://x/v1", "--trace", "f", "--request-rate", "2", "--arrivals", "ramp"],
+            "--trace and --arrivals exclude each other",
+        ),
         (["--url", "http://x/v1", "--think-time", "2"], "--think-time requires --turns"),
         (["--url", "http://x/v1", "--turns", "2", "--think-time", "5m"], "expected seconds such as 2, exponential:5"),
         (["--url", "http://x/v1", "--tool-pause", "2"], "--tool-pause requires --tool-calls"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from itertools import islice, pairwise
 from statistics import mean, stdev
 
@@ -137,6 +138,8 @@ def test_blocks_of_a_trace_that_are_named_alike_are_alike(vocabulary, tmp_path):
     assert words[0][:512] != words[2][:512]
     traffic = Traffic(arrivals="trace", file=tmp_path / "trace", **DRAWN)
     assert traffic.may_hit_a_prefix
+    with pytest.raises(UsageError, match="names what its prompts share"):
+        next(replace(traffic, shared_prefix=0.5).conversations())
 
 
 def test_a_prompt_that_its_blocks_do_not_cover_keeps_its_length(tmp_path):
