@@ -59,11 +59,8 @@ MODEL_FILES = ("model", "openvino_model", "saved_model")
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is not None or not (parts := _printed_parts(file.text or "")):
-        data: Any = file.json if isinstance(file.json, dict) else _from_csv(file)
-        for name in (SETUP, RESULTS):
-            if not isinstance(data.get(name), dict):
-                file.refuse(f"{name}: expected an object: the report is truncated, or not benchmark_app's")
-        yield _run(_fields(file, data), "")
+        reports = enumerate([file.json] if isinstance(file.json, dict) else _from_csv(file))
+        yield from understood(file, reports, lambda one: _of_report(file, *one))
         return
 
     def printed(numbered: tuple[int, tuple[int, list[str]]]) -> ForeignRun:
@@ -75,6 +72,14 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         return _run(fields, str(number), version, ROUNDED_TO_MS / US_PER_MS if is_in_us else ROUNDED_TO_MS)
 
     yield from understood(file, enumerate(parts), printed)
+
+
+def _of_report(file: ForeignFile, index: int, data: Mapping[str, Any]) -> ForeignRun:
+    place = f"report {index + 1}: " if index else ""
+    for name in (SETUP, RESULTS):
+        if not isinstance(data.get(name), dict) and not (name == SETUP and _has_failed_early(data)):
+            file.refuse(f"{place}{name}: expected an object: the report is truncated, or not benchmark_app's")
+    return _run(_fields(file, data, place), str(index or ""))
 
 
 def _run(
@@ -144,7 +149,7 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
         model_id = parts[-2]
     topology = setup.text("topology") or ""
     model_id = (model_id or topology or "unknown") if NAMELESS.fullmatch(topology) else topology
-    target = (setup.text("target_device") or "unknown").strip()
+    target = (setup.text("target_device") or _option(options, "d") or "unknown").strip()
     requested = _option(options, "infer_precision") or setup.text("precision")
     words = {part.rpartition(":")[2] for part in (requested or "").split(",")}  # of each device
     word = words.pop() if len(words) == 1 else requested
@@ -246,9 +251,19 @@ def recognises(file: ForeignFile) -> bool:
     """Whether the file is a benchmark report."""
     data = file.json
     if isinstance(data, dict):
-        return isinstance(data.get(SETUP), dict) and isinstance(data.get(RESULTS), dict)
-    titles = {line.strip().rstrip(";").lower() for line in file.head.splitlines()}
-    return {"configuration setup", "execution results"} <= titles or bool(_printed_parts(file.text or ""))
+        return (isinstance(data.get(SETUP), dict) and isinstance(data.get(RESULTS), dict)) or _has_failed_early(data)
+    titles = {TITLES.get(line.strip().rstrip(";").lower()) for line in file.head.splitlines()}
+    return ({SETUP, RESULTS} <= titles or ({OPTIONS, RESULTS} <= titles and "\nerror;" in file.head)) or bool(
+        _printed_parts(file.text or "")
+    )
+
+
+def _has_failed_early(data: Mapping[str, Any]) -> bool:
+    """Whether it is the report of a run that had an error before its configuration was known."""
+    results = data.get(RESULTS)
+    return (
+        SETUP not in data and isinstance(data.get(OPTIONS), dict) and isinstance(results, dict) and "error" in results
+    )
 
 
 def _fields(file: ForeignFile, data: Mapping[str, Any], place: str = "") -> dict[str, Fields]:
@@ -268,26 +283,32 @@ def _fields(file: ForeignFile, data: Mapping[str, Any], place: str = "") -> dict
     return {**fields, "others": Fields(file, others)}
 
 
-def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
-    """Sections of "name;value" lines by their titles. A repeated name, or a longer line, has a list. The names below a
-    group of inputs are those of all calls again, of the group's own."""
-    found: dict[str, dict[str, list[Any]]] = {}
+def _from_csv(file: ForeignFile) -> list[dict[str, dict[str, Any]]]:
+    """Sections of "name;value" lines by their titles, of each report: a title for the second time, or that of the
+    command, begins another one. A repeated name, or a longer line, has a list. The names below a group of inputs are
+    those of all calls again, of the group's own."""
+    reports: list[dict[str, dict[str, list[Any]]]] = []
     section: dict[str, list[Any]] | None = None
     group = ""
     for number, cells in csv_lines(file, delimiter=";"):
         title = TITLES.get(cells[0].strip().lower()) if len(cells) < 3 else None
         if title is not None and not any(cells[1:]):
-            section, group = found.setdefault(title, {}), ""
+            if not reports or title in reports[-1] or title == OPTIONS:
+                reports.append({})
+            section, group = reports[-1].setdefault(title, {}), ""
         elif section is not None:
             group = f"group{cells[1]}: " if cells[0] == "group" and len(cells) == 2 else group
             name = f"{group}{cells[0]}" if cells[0] in section else cells[0]
             section.setdefault(name, []).append(cells[1] if len(cells) == 2 else cells[1:])
         else:
             file.leave_out(f"line {number}", f"above the first section: {file.beginning(';'.join(cells))!r}")
-    return {
-        title: {name: values[0] if len(values) == 1 else values for name, values in section.items()}
-        for title, section in found.items()
-    }
+    return [
+        {
+            title: {name: values[0] if len(values) == 1 else values for name, values in section.items()}
+            for title, section in found.items()
+        }
+        for found in reports
+    ]
 
 
 PRINTED: dict[str, dict[str, re.Pattern[str]]] = {

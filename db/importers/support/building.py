@@ -289,6 +289,26 @@ class Format:
             others = f" (and {len(file.left_out) - 1} more)" if len(file.left_out) > 1 else ""
             file.refuse(f"{first.text}{others}")
 
+    def of_each_document(self) -> Format:
+        """The importer for several files in JSON that were joined."""
+
+        def read(file: ForeignFile) -> Iterator[ForeignRun]:
+            for number, document in enumerate(file.documents(), 1):
+                place, runs = f"document {number}", list[ForeignRun]()
+                try:
+                    if not self.recognises(document):
+                        document.refuse(f"not of format {self.name}")
+                    runs.extend(self.read(document))
+                except ROW_ERRORS as error:
+                    document.leave_out_row(error)
+                for one in document.left_out:
+                    file.leave_out(f"{place}: {one.place}" if one.place else place, one.problem, is_size=one.is_size)
+                for found in runs:
+                    model_id = unnamed(number - 1) if found.model_id == UNNAMED else found.model_id
+                    yield replace(found, key=f"{place}: {found.key}" if number > 1 else found.key, model_id=model_id)
+
+        return replace(self, read=read)
+
     def record(self, file: ForeignFile, found: ForeignRun) -> Run:
         """The record of a run. Its ids come from the file's content and the key, its hardware_id from the names of
         device and processor. Raises FormatError for a run that cannot be stored."""

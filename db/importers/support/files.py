@@ -465,6 +465,12 @@ class ForeignFile:
         """The one JSON value, or the JSON lines."""
         return self.json_lines if self.json is None else (self.json,)
 
+    def documents(self) -> Iterator[ForeignFile]:
+        """Each of the JSON lines, or of several joined files in JSON, as a file with the same name and digest."""
+        for value in self.json_lines:
+            content = json.dumps(value, default=list).encode()
+            yield replace(self, content=content, number_lists=(), left_out={})
+
     @property
     def json_lists(self) -> tuple[list[Any], ...]:
         """The list that is the content, or each of several joined ones, which are one in `json`."""
@@ -674,9 +680,15 @@ def importers() -> tuple[Format, ...]:
     return tuple(plugins.by_name(PACKAGE).values())
 
 
-def recognising(file: ForeignFile) -> tuple[Format, ...]:
-    """The importers that recognize the file by its content."""
-    return tuple(importer for importer in importers() if importer.recognises(file))
+def recognising(file: ForeignFile, among: Sequence[Format] | None = None) -> tuple[Format, ...]:
+    """The importers that recognize the file by its content, or else the first of the documents that were joined in
+    it."""
+    formats = importers() if among is None else among
+    found = tuple(importer for importer in formats if importer.recognises(file))
+    if found or len(file.json_lines) < 2:
+        return found
+    first = next(file.documents())
+    return tuple(importer.of_each_document() for importer in formats if importer.recognises(first))
 
 
 def importers_for(file: ForeignFile, format_name: str | None = None) -> tuple[Format, ...]:
@@ -685,9 +697,9 @@ def importers_for(file: ForeignFile, format_name: str | None = None) -> tuple[Fo
     name."""
     if format_name is not None:
         importer: Format = plugins.by_name(PACKAGE)[format_name]
-        if not importer.recognises(file):
+        if not (found := recognising(file, (importer,))):
             file.refuse(file.json_problem or f"not a file of format {format_name} ({importer.summary})")
-        return (importer,)
+        return found
     found = recognising(file)
     if not found and file.is_duckdb:
         try:
@@ -698,13 +710,6 @@ def importers_for(file: ForeignFile, format_name: str | None = None) -> tuple[Fo
             "unknown format: a DuckDB file without the four tables of older files; to add a warehouse, use "
             "benchhouse merge"
         )
-    if not found and len(file.json_lines) > 1:
-        first = replace(file, content=json.dumps(file.json_lines[0]).encode())
-        if of_one := recognising(first):
-            count, names = len(file.json_lines), " or ".join(one.name for one in of_one)
-            file.refuse(
-                f"{count} joined documents, the first of {names}, which has one in a file: import each by itself"
-            )
     if not found:
         file.refuse(file.json_problem or f"unknown format: {file.description} (--list-formats lists the known ones)")
     if len(found) > 1 and (file.is_json or file.json_lines) and not all(one.shares_files for one in found):

@@ -253,6 +253,17 @@ def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path,
     assert len(rows(database)) == len(lines)
 
 
+def test_of_documents_that_a_shell_appends_to_a_file_only_the_last_is_new(database, tmp_path, capsys):
+    """As by `bench --benchmark_format=json >> all.json`, of a tool that has one document in a file."""
+    text = (IMPORTS / "hyperfine/failing.json").read_text()
+    for count, mean in enumerate(("0.0017", "0.0018", "0.0019"), 1):
+        with (tmp_path / "all.json").open("a") as file:
+            file.write(text.replace("0.0011239280000000002", mean))
+        assert run(database, tmp_path / "all.json") == 0
+        assert len(rows(database)) == count
+        assert ("1 file grown since an earlier import" in capsys.readouterr().err) == (count > 1)
+
+
 def test_a_result_that_reads_otherwise_since_its_file_has_grown_is_told(database, tmp_path, capsys):
     """Such as one that was being printed."""
     lines = (IMPORTS / "vllm_printed/serving.log").read_text().splitlines(keepends=True)

@@ -111,6 +111,30 @@ def test_an_error_is_a_failed_result(tmp_path):
     assert (run.status, run.results[0].status, run.results[0].error) == ("failed", "failed", "out of memory")
 
 
+def test_a_run_that_failed_before_its_configuration_was_known_is_a_failed_result(tmp_path):
+    report = {"cmd_options": {"-m": "a.xml", "-d": "NPU"}, "execution_results": {"error": "no driver"}}
+    (tmp_path / "a.json").write_text(json.dumps(report))
+    (tmp_path / "a.csv").write_text("Command line parameters\n-m;a.xml\n-d;NPU\n\nExecution results\nerror;no driver\n")
+    for name in ("a.json", "a.csv"):
+        assert PLUGIN.recognises(read_file(tmp_path / name))
+        run = only_run(tmp_path / name)
+        assert (run.cell.workload.model_id, run.cell.device.selector) == ("a", "openvino:NPU")
+        assert (run.status, run.results[0].error) == ("failed", "no driver")
+
+
+def test_reports_that_were_joined_are_runs_of_their_own(tmp_path):
+    text = (FOLDER / "benchmark_report.csv").read_text()
+    damaged = text.replace("avg latency;9.08", "avg latency;fast").replace("number of parallel infer requests;2", "")
+    setup_alone = text.partition("Configuration setup")[1:]
+    path = tmp_path / "all.csv"
+    path.write_text("\n".join([text, text.replace("9.08", "8.5"), damaged, "".join(setup_alone)]))
+    with left_out(r"report 3: execution_results\.latency_avg: expected a number, found 'fast'"):
+        runs = list(PLUGIN.runs(read_file(path)))
+    assert [run.results[0].metrics.get("latency_mean_ms") for run in runs] == [9.08, 8.5, None, 9.08]
+    assert [run.results[0].point.concurrency for run in runs] == [2, 2, 1, 2]
+    assert len({run.run_id for run in runs}) == 4
+
+
 def test_a_non_numeric_value_is_refused_with_its_path(tmp_path):
     path = Path(shutil.copy(FOLDER / "benchmark_report.csv", tmp_path / "r.csv"))
     path.write_text(path.read_text().replace("avg latency;9.08", "avg latency;fast"))

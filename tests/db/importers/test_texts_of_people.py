@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.core.errors import FormatError
 from db.importers.support.files import ForeignFile, importers_for, recognising
 from db.importers.support.importing import GivenValues, import_files
 from tests.helpers.imported_files import importer_for
@@ -115,12 +114,20 @@ def test_files_that_were_joined_are_all_read(indent, seam):
     assert replace(file, content=f"{lists}\n[{texts[0]}, {{".encode()).json == [*documents, documents[0]]
 
 
-def test_joined_files_of_a_tool_that_has_one_document_in_a_file_are_refused_by_its_name():
-    content = (FIXTURES / "imports" / "hyperfine" / "failing.json").read_text().strip()
-    with pytest.raises(FormatError, match="2 joined documents, the first of hyperfine, which has one in a file"):
-        importers_for(
-            ForeignFile(path=Path("a"), content=(content * 2).encode(), sha256="a", modified_at=datetime(2026, 1, 2))
-        )
+@pytest.mark.parametrize("format_name", [None, "hyperfine"])
+def test_joined_files_of_a_tool_that_has_one_document_in_a_file_are_all_read(format_name):
+    text = (FIXTURES / "imports" / "hyperfine" / "failing.json").read_text().strip()
+    damaged = text.replace('"mean"', '"median"')
+    content = f'{text}loading...\n{text}\n{{"other": 1}}\n{damaged}'.encode()
+    alone = ForeignFile(path=Path("a"), content=text.encode(), sha256="a", modified_at=datetime(2026, 1, 2))
+    ((importer,), file) = importers_for(alone), replace(alone, content=content, left_out={})
+    expected = [(run.cell, result.metrics) for run in importer.runs(alone) for result in run.results]
+    (joined,) = importers_for(file, format_name)
+    runs = list(joined.runs(file))
+    found = [(run.cell, result.metrics) for run in runs for result in run.results]
+    assert found[: 2 * len(expected)] == expected * 2
+    assert len({run.run_id for run in runs}) == len(runs)
+    assert {one.text.partition(":")[0] for one in file.left_out} == {"document 3", "document 4", "line 24"}
 
 
 def test_a_program_that_reads_such_logs_is_none():
