@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -378,6 +379,8 @@ UNITS = {
     "_w": ("_watts", "watts", 1, 1),
 }
 """Suffix of a column -> suffix of the metric, its unit, and the multiplier and divisor of values; the first match."""
+SAME = 1e-9
+"""Relative difference of one quantity in two units."""
 UNIT_WORDS = (
     (r"\bMB \(10\^6 bytes\)|\bMB\b", "bytes"),
     (r"\bin ms\b", "in seconds"),
@@ -430,25 +433,34 @@ class OpenMetricsExporter:
         others = sorted({name for row in kept.values() for name in row["other_metrics"]} - set(numbers))
         # A family occurs once in the text, and tools state the same quantity in several units: duration_ms, duration_s.
         families = text.grouped((family(column).name, column) for column in (*numbers, *others))
+        hidden: dict[str, int] = {}  # values of a metric whose name is that of another one, by metric
         with text_output(request.file) as stream:
             for of_family in families.values():
                 column, kind = of_family[0], family(of_family[0])
                 meaning = columns[column].meaning if column in columns else f"{column}, which has no column."
                 # The samples of a series are contiguous, oldest first.
-                samples: dict[str, dict[float, str]] = {}
+                samples: dict[str, dict[float, float]] = {}
                 for ((labels, time_s), row), name in product(kept.items(), of_family):
                     value = row["other_metrics"].get(name) if name not in row else row[name]
-                    if value is not None:
-                        line = f"{kind.name}{{{labels}}} {family(name).value(value)!r} {time_s!r}\n"
-                        samples.setdefault(labels, {}).setdefault(time_s, line)
+                    if value is None:
+                        continue
+                    in_base = family(name).value(value)
+                    first = samples.setdefault(labels, {}).setdefault(time_s, in_base)
+                    if not math.isclose(first, in_base, rel_tol=SAME):
+                        hidden[name] = hidden.get(name, 0) + 1
                 if samples:
                     stream.write(f"# TYPE {kind.name} gauge\n")
                     if kind.unit:
                         stream.write(f"# UNIT {kind.name} {kind.unit}\n")
                     stream.write(f"# HELP {kind.name} {_escaped(in_base_units(meaning))}\n")
-                    for lines in samples.values():
-                        stream.writelines(lines.values())
+                    for labels, values in samples.items():
+                        stream.writelines(
+                            f"{kind.name}{{{labels}}} {value!r} {time_s!r}\n" for time_s, value in values.items()
+                        )
             stream.write("# EOF\n")
+        if hidden:
+            count, names = text.counted(sum(hidden.values()), "value"), text.listed([*map(readable, hidden)], 3)
+            request.notify(f"left out: {count} of metrics whose name becomes that of another one: {names}")
         return request.output_paths
 
 

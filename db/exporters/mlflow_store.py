@@ -11,11 +11,12 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarking.core.errors import StorageError, UsageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
@@ -29,6 +30,8 @@ from db.rows import utc
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
+Value = TypeVar("Value")
+
 RUN_ID = "benchhouse.run_id"
 URI = "MLFLOW_TRACKING_URI"
 STORE, ARTIFACTS = "mlflow.db", "artifacts"
@@ -36,6 +39,8 @@ AT_ONCE = 100
 """Maximum entries in one request to MLflow."""
 LONGEST = 500
 """Maximum characters of a parameter or tag in any version of MLflow; longer ones are only in the run file."""
+NOT_ACCEPTED = re.compile(r"[^\w\-. /]")
+"""A character that is in no name of MLflow's."""
 OF_SQLITE = ("sqlalchemy", "alembic")
 """Required packages that mlflow-skinny does not install."""
 QUIET = ("mlflow", "alembic")
@@ -141,7 +146,7 @@ def _add(store: Store, run: Run, *, with_files: bool) -> bool:
         experiment_id,
         start_time=_ms(run.started_at),
         run_name=title,
-        tags={_key(name): value for name, value in tags.items() if value is not None and _fits(value)},
+        tags=_by_key({name: value for name, value in tags.items() if value is not None and _fits(value)}),
     )
     # MLflow takes the present for an end that is not given.
     mlflow_id, end_ms = started.info.run_id, _ms(run.finished_at or run.started_at)
@@ -177,12 +182,13 @@ def params_of(run: Run) -> dict[str, str]:
         "num_threads": cell.num_threads,
         **{f"settings.{name}": value for name, value in run.settings.items()},
     }
-    return {_key(name): text for name, value in values.items() if value is not None and _fits(text := str(value))}
+    return _by_key({name: text for name, value in values.items() if value is not None and _fits(text := str(value))})
 
 
 def metrics_of(run: Run) -> dict[str, float]:
     """Every number of every point: "latency_median_ms/b1_s128"."""
-    return {_key(f"{name}/{_label(result)}"): value for result in run.results for name, value in result.metrics.items()}
+    found = {f"{name}/{_label(result)}": value for result in run.results for name, value in result.metrics.items()}
+    return _by_key(found)
 
 
 def _label(result: Result) -> str:
@@ -224,9 +230,16 @@ def _batches(values: Sequence[Any]) -> Iterator[list[Any]]:
         yield batch
 
 
-def _key(name: str) -> str:
-    """A name that MLflow accepts; other characters become "_"."""
-    return "".join(letter if letter.isalnum() or letter in "_-. /" else "_" for letter in name)
+def _by_key(values: Mapping[str, Value]) -> dict[str, Value]:
+    """The values by names that MLflow accepts: other characters become "_", and one more makes a name that another one
+    has become its own."""
+    found: dict[str, Value] = {}
+    for name, value in sorted(values.items(), key=lambda one: NOT_ACCEPTED.search(one[0]) is not None):
+        key = NOT_ACCEPTED.sub("_", name)
+        while key in found:
+            key += "_"
+        found[key] = value
+    return found
 
 
 def _fits(text: str) -> bool:

@@ -55,6 +55,12 @@ def test_metrics_are_named_by_point(make_run):
     assert "latency_median_ms/b2_image_size_224" in metrics_of(vision)
 
 
+def test_names_that_mlflow_does_not_accept_hide_no_other(make_run):
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,), settings={"a:b": 1, "a_b": 2, "a=b": 3})
+    found = {name: value for name, value in params_of(run).items() if name.startswith("settings.a")}
+    assert found == {"settings.a_b": "2", "settings.a_b_": "1", "settings.a_b__": "3"}
+
+
 @pytest.mark.slow
 def test_a_real_store_has_runs_with_parameters_metrics_tags_and_artifacts(export, tmp_path, hostile_text):
     mlflow = pytest.importorskip("mlflow", reason="needs MLflow: pip install 'benchhouse[mlflow]'")

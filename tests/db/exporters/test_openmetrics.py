@@ -111,3 +111,14 @@ def test_one_quantity_in_two_units_is_one_family(export, warehouse, make_run, ca
     assert text.count("# TYPE benchhouse_duration_seconds gauge") == 1
     found = [one for one in samples(text) if one[0] == "benchhouse_duration_seconds"]
     assert sorted(float(value) for _, _, value, _ in found) == [1.5, 2.5]
+
+
+def test_a_metric_whose_name_becomes_that_of_another_one_is_named(export, warehouse, make_run, capsys):
+    run = make_run(batch_sizes=(1,), sequence_lengths=(4,), iterations=3, with_doubtful=False)
+    others = {"a_b": 1.0, "a-b": 2.0, "a b": 1.0, "took_ms": 3.0, "took_s": 0.003}
+    results = tuple(replace(one, metrics={**one.metrics, **others}) for one in run.results)
+    warehouse.ingest(replace(run, results=results))
+    (note,) = export("openmetrics", warehouse=warehouse)
+    assert note == "left out: 1 value of metrics whose name becomes that of another one: a-b"
+    found = {name: float(value) for name, _, value, _ in samples(capsys.readouterr().out)}
+    assert (found["benchhouse_a_b"], found["benchhouse_took_seconds"]) == (1.0, 0.003)
