@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarking.core.codec import is_number
 from benchmarking.core.text import ends, visible
-from visualize.drawing.figure import Colour, Figure, Line, Panel
+from visualize.drawing.figure import Colour, Figure, Line, Panel, one_line
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import BAND_ALPHA, COLOURS, MARKERS
 from visualize.pages.elements import Chart, Grid, Heading, number_cell, number_text, separated, state_cell, text_cell
@@ -54,13 +54,12 @@ Layers = list[Spec]
 
 def chart(figure: Figure, table: Grid | None = None) -> Chart:
     """The figure as a chart of a page. `table` replaces the table of its marks."""
-    words = visible(f"{figure.title}; data in the table below")
     return Chart(
         title=visible(figure.title),
         subtitle=visible(figure.subtitle),
         caption=visible(" ".join(figure.caption)),
         source=visible(figure.source),
-        specs=tuple({**spec(panel), "description": words} for panel in figure.panels),
+        specs=tuple({**spec(panel), "description": _description(figure, panel)} for panel in figure.panels),
         columns=figure.columns,
         legend_title=figure.legend_title,
         legend=tuple(  # the outline of a marker, and the dash pattern of a line; None without one
@@ -75,6 +74,13 @@ def chart(figure: Figure, table: Grid | None = None) -> Chart:
         ),
         table=_table(figure) if table is None else table,
     )
+
+
+def _description(figure: Figure, panel: Panel) -> str:
+    """What a panel is about, for screen readers: the chart, and which of several panels."""
+    of_values = panel.x if panel.y.names else panel.y
+    which = (panel.title, one_line(of_values.title)) if len(figure.panels) > 1 else ()
+    return visible(f"{', '.join(filter(None, (figure.title, *which)))}; data in the table below")
 
 
 def charts(figures: Iterable[object]) -> tuple[Chart, ...]:

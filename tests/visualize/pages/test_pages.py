@@ -384,6 +384,7 @@ def test_a_choice_without_an_answer_leaves_the_older_one_and_says_so(browser, se
     page.locator("#latency_ms").press("Tab")
     page.get_by_role("heading", name="latency ≤ 60 ms").wait_for()
     assert (said.count(), page.locator("#found").get_attribute("aria-busy")) == (0, None)
+    assert page.locator("#said").inner_text().startswith("gpt2, "), "the answer for screen readers, not its table"
     context.close()
 
 

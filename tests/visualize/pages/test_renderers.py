@@ -79,6 +79,13 @@ def crosses(spec):
     return sorted((row["x"], row["y"]) for layer in layers for row in layer["data"]["values"])
 
 
+def test_each_panel_of_a_chart_has_a_name_of_its_own_for_screen_readers(figures):
+    (figure, *_) = figures["load_latency"]
+    names = [spec["description"] for spec in vega.chart(figure).specs]
+    assert len({*names}) == len(names) > 1
+    assert all(name.startswith(figure.title) and name.endswith("; data in the table below") for name in names)
+
+
 def line_colours(spec):
     """Colours of the lines of a panel on a page, in drawing order."""
     found = {}

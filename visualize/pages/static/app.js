@@ -133,7 +133,7 @@
 
   // Back at a page, its filters are those of its address again, not what was chosen before it was left.
   addEventListener("pageshow", () =>
-    document.querySelectorAll("form.filters:not(:has([hx-get]))").forEach((form) => form.reset()));
+    document.querySelectorAll("form.filters[method=get]:not(:has([hx-get]))").forEach((form) => form.reset()));
 
   // A slider has a list of values, where null means no limit. The form sends the number field next to it.
   const numberOf = (slider) => document.getElementById(slider.dataset.slides);
@@ -171,6 +171,10 @@
     notice.textContent = `What follows is of the choice before: ${why}`;
     found().prepend(notice);
   };
+  document.addEventListener("htmx:after:swap", () => {
+    const said = [...(found()?.querySelectorAll("h2, .notice, .bar > span") ?? [])].slice(0, 2);
+    if (found()) document.getElementById("said").textContent = said.map((one) => one.textContent).join(". ");
+  });
   document.addEventListener("htmx:error", unanswered);
   document.addEventListener("htmx:response:error", unanswered);
 
