@@ -419,9 +419,12 @@ def drift(values: Sequence[float], *, finds_trends: bool = False) -> Drift | Non
 
 def decimals(values: Sequence[float]) -> int | None:
     """The number of decimals with which all values are written, at most `MOST_DECIMALS`; None if one needs more."""
+    longest: float | None = 0.0  # which mostly has more decimals too: the others are looked at once it has not
     for count in range(MOST_DECIMALS + 1):
-        if all(_is_whole(value * 10**count) for value in values):  # mostly the first value has more
-            return count
+        if _is_whole(longest * 10**count):
+            longest = next((value for value in values if not _is_whole(value * 10**count)), None)
+            if longest is None:
+                return count
     return None
 
 

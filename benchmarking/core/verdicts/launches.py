@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from statistics import NormalDist, median
 from typing import TypeVar
@@ -241,5 +242,11 @@ def order_p(differences: Sequence[float]) -> float:
         for value in x:
             sums = np.concatenate((sums + value, sums - value))
         return float((np.abs(sums) >= observed).mean())
-    signs = np.random.default_rng(len(x)).integers(0, 2, (1 << MOST_EXACT, len(x))) * 2 - 1
+    signs = _drawn_signs(len(x))
     return (1 + int((np.abs(signs @ x) >= observed).sum())) / (1 + len(signs))
+
+
+@lru_cache(maxsize=1)
+def _drawn_signs(rounds: int) -> np.ndarray:
+    """Sign patterns of so many rounds, the same in each call; drawing them takes as long as ten uses."""
+    return (np.random.default_rng(rounds).integers(0, 2, (1 << MOST_EXACT, rounds)) * 2 - 1).astype(np.int8)
