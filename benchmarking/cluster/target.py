@@ -69,16 +69,10 @@ def add_cluster(parser: Parser) -> None:
         "for N workers on this machine; ssh:HOSTFILE for one worker per host in a file; slurm:CONFIG.yaml for Slurm "
         "jobs (default: measure on this machine)",
     )
-    cluster.add_argument(
-        "--spread",
-        action="store_true",
-        help="spread the launches of a cell over workers with the same hardware (default: one worker per cell)",
-    )
-    cluster.add_argument(
-        "--require-same-versions",
-        action="store_true",
-        help="refuse workers whose package versions or commit differ (default: each run stores its worker's)",
-    )
+    spread = "spread the launches of a cell over workers with the same hardware (default: one worker per cell)"
+    cluster.add_argument("--spread", action="store_true", help=spread)
+    same = "refuse workers whose package versions or commit differ (default: each run stores its worker's)"
+    cluster.add_argument("--require-same-versions", action="store_true", help=same)
     add_remote(parser)
     add_tls(parser)
 
@@ -87,20 +81,10 @@ def add_remote(parser: Parser) -> None:
     """Add the flags for measuring on another machine."""
     group = parser.add_argument_group("remote machine")
     few_need(group)
-    group.add_argument(
-        "--backend",
-        type=_place,
-        default="local",
-        metavar="local|remote",
-        help="this machine, or the machine of --remote-host (default: local)",
-    )
-    host = group.add_argument(
-        "--remote-host",
-        dest="host",
-        action="append",
-        metavar="USER@MACHINE",
-        help="SSH destination to measure on, with --backend remote; MACHINE:PORT for a port; repeatable",
-    )
+    place = "this machine, or the machine of --remote-host (default: local)"
+    group.add_argument("--backend", type=_place, default="local", metavar="local|remote", help=place)
+    where = "SSH destination to measure on, with --backend remote; MACHINE:PORT for a port; repeatable"
+    host = group.add_argument("--remote-host", dest="host", action="append", metavar="USER@MACHINE", help=where)
     add_aliases(group, host, "--host")
     group.add_argument(
         "--use-slurm",
@@ -116,12 +100,8 @@ def add_remote(parser: Parser) -> None:
         help="environment of benchhouse on hosts and nodes: venv or venv:DIR (created over SSH if missing), "
         "conda:NAME, or docker:IMAGE (default: the host's python3; on Slurm nodes this Python)",
     )
-    group.add_argument(
-        "--setup-package",
-        metavar="SPEC",
-        default=PACKAGE,
-        help="package that pip installs into a new venv (default: %(default)s)",
-    )
+    package = "package that pip installs into a new venv (default: %(default)s)"
+    group.add_argument("--setup-package", metavar="SPEC", default=PACKAGE, help=package)
     group.add_argument("--ssh-config", metavar="FILE", help="SSH configuration file (default: the user's)")
 
 

@@ -33,7 +33,7 @@ from benchmarking.core.command_line import Parser, command, note, notes
 from benchmarking.core.errors import EXIT_OK, BenchhouseError, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Device
-from benchmarking.core.settings import Values, add_settings
+from benchmarking.core.settings import DIR, WORD, Setting, Values, add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.sweep.plan.measuring_settings import add_runtime_options
@@ -74,40 +74,25 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "scheduler", metavar="ADDRESS", help="address of the Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT"
     )
-    parser.add_argument(
-        "--devices",
-        action=Values,
-        type=names,
-        metavar="D,D",
-        help="devices to offer, such as cuda or cuda:0 (default: all hardware)",
+    what = "devices to offer, such as cuda or cuda:0 (default: all hardware)"
+    parser.add_argument("--devices", action=Values, type=names, metavar="D,D", help=what)
+    own = (
+        Setting("name", WORD, "name of the worker in the cluster", default_words="host name and PID"),
+        Setting("spool_dir", DIR, "folder for runs in progress, one per worker", default=DEFAULT_FOLDER),
     )
-    parser.add_argument("--name", metavar="NAME", help="name of the worker in the cluster (default: host name and PID)")
-    parser.add_argument(
-        "--spool-dir",
-        default=DEFAULT_FOLDER,
-        metavar="DIR",
-        help=f"folder for runs in progress, one per worker (default: {DEFAULT_FOLDER})",
-    )
+    add_settings(parser, {}, *own)
     add_runtime_options(parser)
     add_tls(parser)
-    parser.add_argument(
-        "--tls-stdin",
-        action="store_true",
-        help="read CA, certificate and key from stdin as one JSON object (default: from files)",
-    )
+    what = "read CA, certificate and key from stdin as one JSON object (default: from files)"
+    parser.add_argument("--tls-stdin", action="store_true", help=what)
     parser.add_argument("--interface", metavar="NAME", help="network interface to listen on (default: chosen by Dask)")
-    parser.add_argument(
-        "--listen-port", type=int, default=0, metavar="PORT", help="port to listen on (default: a free one)"
-    )
-    parser.add_argument(
-        "--contact-address",
-        metavar="ADDRESS",
-        help="address at which the scheduler reaches this worker, if ports are forwarded (default: its own)",
-    )
-    parser.add_argument(
-        "--scripts", metavar="DIR", help="folder of scripts that plans may run on this machine (default: none)"
-    )
-    add_settings(parser, SHARED, "quiet", helps={"quiet": "only errors on stderr (default: one line per point)"})
+    what = "port to listen on (default: a free one)"
+    parser.add_argument("--listen-port", type=int, default=0, metavar="PORT", help=what)
+    what = "address at which the scheduler reaches this worker, if ports are forwarded (default: its own)"
+    parser.add_argument("--contact-address", metavar="ADDRESS", help=what)
+    scripts = Setting("scripts", DIR, "folder of scripts that plans may run on this machine", default_words="none")
+    quiet = "only errors on stderr (default: one line per point)"
+    add_settings(parser, SHARED, scripts, "quiet", helps={"quiet": quiet})
     arguments = parser.parse_args(argv)
     check_installed(NAME, ("distributed",), INSTALL)
     if arguments.tls_stdin:

@@ -28,7 +28,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from benchmarking.core.argument_types import non_negative_seconds, positive_int
 from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable, pass_on
 from benchmarking.core.command_line import Parser, choice, command, database_flags, flag_words, note, notes
@@ -40,7 +39,7 @@ from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring, default_runtime
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Point, Run, from_json, to_json
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import SECONDS_FROM_0, WHOLE, Setting, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
@@ -417,12 +416,8 @@ def _parser() -> Parser:
         "b", metavar="B", nargs="?", help="command line of the candidate, in quotes (default, in another worktree: A)"
     )
     for letter in LETTERS:
-        sides.add_argument(
-            f"--worktree-{letter}",
-            type=Path,
-            metavar="DIR",
-            help=f"folder to run {letter.upper()} in, with its modules (default: this folder)",
-        )
+        what = f"folder to run {letter.upper()} in, with its modules (default: this folder)"
+        sides.add_argument(f"--worktree-{letter}", type=Path, metavar="DIR", help=what)
     add_measurement_flags(parser.add_argument_group("measurement"))
     output = parser.add_argument_group("output")
     flags.add_saved(output)
@@ -438,28 +433,14 @@ def _parser() -> Parser:
 
 def add_measurement_flags(group: argparse._ArgumentGroup) -> None:
     """The number of launches of each side, and the metric to compare."""
-    group.add_argument(
-        "--rounds",
-        type=positive_int,
-        default=DEFAULT_ROUNDS,
-        metavar="N",
-        help="launches per side before the first test of the difference (default: %(default)s)",
-    )
-    group.add_argument(
-        "--max-rounds",
-        type=positive_int,
-        metavar="N",
-        help=f"maximum launches per side; equal to --rounds for a single look (default: {MAX_ROUNDS}, or --rounds)",
-    )
-    group.add_argument(
-        "--budget",
-        type=non_negative_seconds,
-        metavar="S",
-        help="seconds that rounds beyond --rounds must fit, with those before (default: no limit)",
-    )
+    most = "maximum launches per side; equal to --rounds for a single look"
+    budget = "seconds that rounds beyond --rounds must fit, with those before"
     add_settings(
         group,
         COMMON,
+        Setting("rounds", WHOLE, "launches per side before the first test of the difference", default=DEFAULT_ROUNDS),
+        Setting("max_rounds", WHOLE, most, default_words=f"{MAX_ROUNDS}, or --rounds"),
+        Setting("budget", SECONDS_FROM_0, budget, default_words="no limit"),
         "metric",
         helps={"metric": "metric to compare"},
         defaults={"metric": None},
@@ -476,11 +457,8 @@ HOST_KEYS = ("cpu_model", "cpu_cores", "cpu_threads", "numa_nodes", "memory_clas
 
 def add_comparison_flags(group: argparse._ArgumentGroup) -> None:
     """Flags that compare a run with a stored one."""
-    group.add_argument(
-        COMPARE_TO,
-        metavar="RUN",
-        help="with --save: compare with a stored run, given by id, commit, latest or tag.NAME=VALUE",
-    )
+    what = "with --save: compare with a stored run, given by id, commit, latest or tag.NAME=VALUE"
+    group.add_argument(COMPARE_TO, metavar="RUN", help=what)
     what = f"with {COMPARE_TO}: remeasure that run in turns with this one"
     few_need(group.add_argument(INTERLEAVE, action="store_true", help=what))
     what = f"with {COMPARE_TO}, where B is this run: {HELP}"

@@ -79,19 +79,14 @@ def _run(argv: Sequence[str]) -> int:
         prog=NAME, usage="%(prog)s GOOD BAD [flags] -- COMMAND", description=__doc__, epilog=f"{EXAMPLES}\n{EXIT_CODES}"
     )
     commits = parser.add_argument_group("commits")
-    commits.add_argument(
-        "good", metavar="GOOD", help="commit without the change: hash, branch or tag, optionally with ~N"
-    )
+    what = "commit without the change: hash, branch or tag, optionally with ~N"
+    commits.add_argument("good", metavar="GOOD", help=what)
     commits.add_argument("bad", nargs="?", metavar="BAD", help="later commit with the change; also GOOD..BAD")
     measurement = parser.add_argument_group("measurement of each commit")
     ab.add_measurement_flags(measurement)
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--log",
-        type=Path,
-        metavar="FILE.json",
-        help="log of the steps, also written as FILE.txt; an existing log is continued",
-    )
+    what = "log of the steps, also written as FILE.txt; an existing log is continued"
+    output.add_argument("--log", type=Path, metavar="FILE.json", help=what)
     flags.add_saved(output)
     flags.add_keeping(output)
     flags.add_output_format(output)

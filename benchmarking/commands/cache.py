@@ -35,13 +35,12 @@ from benchmarking.builds.inventory import (
     sweep_leftovers,
 )
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.argument_types import non_negative_number
 from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError, storage_errors
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.records import to_json
-from benchmarking.core.settings import NEW_FILE, add_settings
+from benchmarking.core.settings import NEW_FILE, NUMBER_FROM_0, SWITCH, WORD, Setting, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import data_stream, stdout_page
@@ -85,33 +84,23 @@ def main(argv: Sequence[str]) -> int:
         one = _action(actions, name, action, what)
         add_settings(one, SHARED, "json")
         if name == "stats":
-            one.add_argument(
-                "build",
-                nargs="?",
-                metavar="BUILD",
-                help="model of a script whose results to show (default: all builds)",
-            )
+            of_build = "model of a script whose results to show (default: all builds)"
+            one.add_argument("build", nargs="?", metavar="BUILD", help=of_build)
     shown = _action(actions, "print", _print, "show everything about one build")
     shown.add_argument("build", metavar="BUILD", help="name of a script's model, or digest, or a unique prefix")
     add_settings(shown, SHARED, "json")
     selection = _action(actions, "delete", _delete, "delete builds").add_argument_group(
         "selection", "A build is deleted if it meets all of these conditions."
     )
-    selection.add_argument(
-        "digest",
-        nargs="*",
-        metavar="DIGEST",
-        help="digest, or name of a script's model, or a unique prefix of either (default: any)",
+    what = "digest, or name of a script's model, or a unique prefix of either (default: any)"
+    selection.add_argument("digest", nargs="*", metavar="DIGEST", help=what)
+    conditions = (
+        Setting("kind", WORD, "kind from the list, such as onnx or reference", metavar="KIND", default_words="any"),
+        Setting("model", WORD, "model the build was made from", metavar="MODEL", default_words="any"),
+        Setting("older_than", NUMBER_FROM_0, "minimum days since the last use", metavar="DAYS", default_words="any"),
+        Setting("all", SWITCH, "all builds; requires --yes"),
     )
-    selection.add_argument(
-        "--kind", metavar="KIND", help="kind from the list, such as onnx or reference (default: any)"
-    )
-    selection.add_argument("--model", metavar="MODEL", help="model the build was made from (default: any)")
-    selection.add_argument(
-        "--older-than", type=non_negative_number, metavar="DAYS", help="minimum days since the last use (default: any)"
-    )
-    selection.add_argument("--all", action="store_true", help="all builds; requires --yes")
-    add_settings(selection, COMMON, "yes", helps={"yes": "confirmation of --all"})
+    add_settings(selection, COMMON, *conditions, "yes", helps={"yes": "confirmation of --all"})
     report = _action(actions, "report", _report, "write the list as CSV")
     add_settings(
         report,

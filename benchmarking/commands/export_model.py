@@ -17,13 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.builds.store import CACHE_VARIABLE
-from benchmarking.core.argument_types import positive_int
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.command_line import Parser, add_aliases, command, note, notes
+from benchmarking.core.command_line import Parser, command, note, notes
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring, export_runtimes, how_to_install, is_installed, processor
 from benchmarking.core.records import Cell, Point
-from benchmarking.core.settings import add_settings, one_of
+from benchmarking.core.settings import DIR, WHOLE, WORD, Setting, add_settings, one_of
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
@@ -90,34 +89,24 @@ def main(argv: Sequence[str]) -> int:
         default_words={"output": "a folder"},
         helps={"output": "new single file, FILE.onnx, instead of a folder", "format": "file format"},
     )
-    files.add_argument(
-        "--output-name",
-        metavar="NAME",
-        help="name of the folder, or NAME.onnx for a single file (default: see --output-dir)",
-    )
+    name, opset = "name of the folder, or NAME.onnx for a single file", "ONNX opset version"
     precisions = "; ".join(f"{name}: {', '.join(known)}" for name, known in EXPORTED_PRECISIONS.items())
-    files.add_argument("--precision", default="float32", metavar="P", help=f"{precisions} (default: float32)")
-    opset = files.add_argument(
-        "--opset", type=positive_int, metavar="N", help=f"ONNX opset version (default: {DEFAULT_OPSET})"
+    length = "sequence length in tokens of the check"
+    other_flags = ("--opset-version",)  # of ML Systems Bench's script of this name
+    add_settings(
+        files,
+        {},
+        Setting("output_name", WORD, name, default_words="see --output-dir"),
+        Setting("precision", WORD, precisions, default="float32", metavar="P"),
+        Setting("opset", WHOLE, opset, default_words=str(DEFAULT_OPSET), other_flags=other_flags),
+        Setting("max_length", WHOLE, length, default_words=str(DEFAULT_LENGTH)),
     )
-    add_aliases(files, opset, "--opset-version")  # of ML Systems Bench's script of this name
-    files.add_argument(
-        "--max-length",
-        type=positive_int,
-        metavar="N",
-        help=f"sequence length in tokens of the check (default: {DEFAULT_LENGTH})",
-    )
-    caches = parser.add_argument_group("caches")
-    caches.add_argument(
-        "--cache-dir",
-        metavar="DIR",
-        help=f"folder that models are downloaded to (default: ${HUB_CACHE}, else Hugging Face's cache)",
-    )
-    caches.add_argument(
-        "-d",
-        "--build-cache",
-        metavar="DIR",
-        help=f"folder of cached exports (default: ${CACHE_VARIABLE}, else the user's cache folder)",
+    downloads, cached = f"${HUB_CACHE}, else Hugging Face's cache", f"${CACHE_VARIABLE}, else the user's cache folder"
+    add_settings(
+        parser.add_argument_group("caches"),
+        {},
+        Setting("cache_dir", DIR, "folder that models are downloaded to", default_words=downloads),
+        Setting("build_cache", DIR, "folder of cached exports", default_words=cached, short_flag="-d"),
     )
     output = parser.add_argument_group("output")
     add_settings(

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.argument_types import folder_to_write, positive_int
 from benchmarking.core.codec import is_whole
 from benchmarking.core.command_line import Parser, command, default_database, note, notes
 from benchmarking.core.command_names import shown_name
@@ -35,7 +34,7 @@ from benchmarking.core.plugins import check_measuring, default_runtime, export_r
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, Json, to_json
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import FOLDER, SWITCH, WHOLE, Setting, add_settings
 from benchmarking.core.shared_settings import COMMON, DEFAULT_OUTPUT_DIR, SHARED
 from benchmarking.core.suggestions import ARGUMENT, in_our_words
 from benchmarking.core.tables import Table, table_text
@@ -408,20 +407,13 @@ def _parser(*, needs_model: bool) -> Parser:
     defaults = {**dict.fromkeys(AXIS_FLAGS), "batch_size": 1}
     words = {name: "the family's first default" for name in AXIS_FLAGS if name != "batch_size"}
     add_settings(calls, MEASURING, *AXIS_FLAGS, defaults=defaults, default_words=words)
-    calls.add_argument(
-        "--num-runs",
-        type=positive_int,
-        default=DEFAULT_RUNS,
-        metavar="N",
-        help="calls under the profiler, and as many without (default: %(default)s)",
+    own = (
+        Setting("num_runs", WHOLE, "calls under the profiler, and as many without", default=DEFAULT_RUNS),
+        Setting("compare_onnx", SWITCH, "also profile the runtimes of exported graphs, and compare"),
     )
-    calls.add_argument(
-        "--compare-onnx", action="store_true", help="also profile the runtimes of exported graphs, and compare"
-    )
-    add_settings(calls, MEASURING, "timeout", helps={"timeout": "time limit in seconds for loading, and for all calls"})
-    builds = parser.add_argument_group("builds")
-    add_settings(builds, MEASURING, "cache_dir")
-    add_settings(builds, MEASURING, "rebuild")
+    limit = "time limit in seconds for loading, and for all calls"
+    add_settings(calls, MEASURING, *own, "timeout", helps={"timeout": limit})
+    add_settings(parser.add_argument_group("builds"), MEASURING, "cache_dir", "rebuild")
     output = parser.add_argument_group("output")
     file = "JSON file of the profile, with trace_*.json beside it; auto is results/profiling_results_*.json"
     add_settings(output, COMMON, "output", helps={"output": file})
@@ -434,12 +426,8 @@ def _parser(*, needs_model: bool) -> Parser:
         defaults={"output_dir": None},
         default_words={"output_dir": f"none, with --save {DEFAULT_OUTPUT_DIR}"},
     )
-    output.add_argument(
-        "--tensorboard",
-        type=folder_to_write,
-        metavar="DIR",
-        help="TensorBoard log folder to write the trace to (default: none)",
-    )
+    log = "TensorBoard log folder to write the trace to"
+    add_settings(output, {}, Setting("tensorboard", FOLDER, log, default_words="none"))
     flags.add_database_and_labels(output)
     flags.add_output_format(output)
     return parser

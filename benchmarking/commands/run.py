@@ -15,11 +15,10 @@ from benchmarking.commands import ab, listings
 from benchmarking.core.command_line import Parser, add_model_id, note, notes, run_command
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
-from benchmarking.core.help_texts import few_need
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import DIR, SWITCH, Setting, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.text import flag_of
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
@@ -231,28 +230,23 @@ def _parser(name: str = NAME) -> Parser:
     flags.add_output_format(output)
     add_settings(output, SHARED, "log_level")
     resume = "finish and store the unfinished runs in --output-dir"
-    add_settings(output, COMMON, "resume", helps={"resume": resume})
-    benches = output.add_argument(
-        "--benches",
-        metavar="DIR",
-        help="with --resume: folder of your own benchmarks whose runs to finish (default: none)",
+    benches = "with --resume: folder of your own benchmarks whose runs to finish"
+    scripts = "with --resume: folder of your scripts, or one of them, whose runs to finish"
+    own = (
+        Setting("benches", DIR, benches, default_words="none", is_rare=True),
+        Setting("scripts", DIR, scripts, default_words="none", is_rare=True),
     )
-    scripts = output.add_argument(
-        "--scripts",
-        metavar="DIR",
-        help="with --resume: folder of your scripts, or one of them, whose runs to finish (default: none)",
-    )
-    few_need(benches, scripts)
+    add_settings(output, COMMON, "resume", *own, helps={"resume": resume})
     ab.add_comparison_flags(output)
     flags.add_turn(output)
     instead = parser.add_argument_group("instead of measuring a model")
-    add_settings(instead, SHARED, "dry_run")
-    instead.add_argument(
-        "--list-devices", action="store_true", help="list all kinds of devices, and why any was not found"
-    )
-    instead.add_argument("--list-runtimes", action="store_true", help="list all runtimes, and which packages any lacks")
-    instead.add_argument("--list-models", action="store_true", help="list the models in the catalog and in the cache")
-    instead.add_argument(
-        "--calibrate-device", action="store_true", help="measure the device's peak FLOP/s and bandwidth"
+    add_settings(
+        instead,
+        SHARED,
+        "dry_run",
+        Setting("list_devices", SWITCH, "list all kinds of devices, and why any was not found"),
+        Setting("list_runtimes", SWITCH, "list all runtimes, and which packages any lacks"),
+        Setting("list_models", SWITCH, "list the models in the catalog and in the cache"),
+        Setting("calibrate_device", SWITCH, "measure the device's peak FLOP/s and bandwidth"),
     )
     return parser

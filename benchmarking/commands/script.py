@@ -16,7 +16,6 @@ from pathlib import Path
 from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, add_remote, open_target, resolve_target
 from benchmarking.commands import cache
-from benchmarking.core.argument_types import non_negative_int
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.command_line import Parser, note, notes, print_version, run_command, shows_tracebacks
 from benchmarking.core.command_names import as_typed, typed_as
@@ -25,7 +24,7 @@ from benchmarking.core.help_texts import few_need
 from benchmarking.core.plugins import NO_GROQ, check_measuring, default_runtime
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, Run, to_json
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import COUNT, DIR, SWITCH, WORD, Setting, add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.suggestions import SIMILAR, lists_joined, nearest
 from benchmarking.core.terminal import Page, stdout_page
@@ -260,35 +259,28 @@ def _results_text(runs: Sequence[Run], page: Page) -> str:
 def _parser() -> Parser:
     parser = Parser(prog=NAME, usage="%(prog)s SCRIPT[::HASH,HASH] ... [flags]", description=__doc__, epilog=EXAMPLES)
     scripts = parser.add_argument_group("scripts")
-    scripts.add_argument(
-        "script",
-        nargs="*",
-        metavar="SCRIPT",
-        help="Python script, optionally only its models with these hashes (default: all models)",
-    )
-    scripts.add_argument("-s", "--search-dir", metavar="DIR", help="folder of the scripts (default: current folder)")
-    scripts.add_argument("--all", action="store_true", help="measure every script (*.py) in --search-dir")
-    scripts.add_argument(
-        "--script-args", default="", metavar="ARGS", help='their arguments as one string: "--width 64" (default: none)'
-    )
-    scripts.add_argument(
-        "--max-depth",
-        type=non_negative_int,
-        default=0,
-        metavar="N",
-        help="levels of submodules to measure below the models that the script calls (default: 0)",
+    what = "Python script, optionally only its models with these hashes (default: all models)"
+    scripts.add_argument("script", nargs="*", metavar="SCRIPT", help=what)
+    words = 'their arguments as one string: "--width 64"'
+    levels = "levels of submodules to measure below the models that the script calls"
+    own = (
+        Setting("search_dir", DIR, "folder of the scripts", default_words="current folder", short_flag="-s"),
+        Setting("all", SWITCH, "measure every script (*.py) in --search-dir"),
+        Setting("script_args", WORD, words, default="", default_words="none", metavar="ARGS"),
+        Setting("max_depth", COUNT, levels, default=0),
     )
     add_settings(
         scripts,
         MEASURING,
+        *own,
         "batch_size",
         defaults={"batch_size": None},
         default_words={"batch_size": "the inputs' first dimension, where it is a batch"},
         helps={"batch_size": "items that each call holds"},
     )
     instead = parser.add_argument_group("instead of measuring").add_mutually_exclusive_group()
-    instead.add_argument("--analyze-only", action="store_true", help="list the models of the scripts and exit")
-    instead.add_argument("--build-only", action="store_true", help="build what the runtimes load and exit")
+    listed = Setting("analyze_only", SWITCH, "list the models of the scripts and exit")
+    add_settings(instead, {}, listed, Setting("build_only", SWITCH, "build what the runtimes load and exit"))
     hardware = parser.add_argument_group("devices and runtimes")
     add_settings(
         hardware,
@@ -308,12 +300,8 @@ def _parser() -> Parser:
     flags.add_builds(parser)
     add_runtime_options(parser)
     add_remote(parser)
-    stages = scripts.add_argument(
-        "--sequence-file",
-        metavar="FILE",
-        help="Python file whose get_sequence() returns the build stages (default: export only)",
-    )
-    few_need(stages)
+    stages = "Python file whose get_sequence() returns the build stages (default: export only)"
+    few_need(scripts.add_argument("--sequence-file", metavar="FILE", help=stages))
     output = parser.add_argument_group("output")
     add_settings(output, SHARED, "save")
     flags.add_keeping(output)

@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from benchmarking.core import live_status
-from benchmarking.core.argument_types import positive_seconds
 from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
 from benchmarking.core.live_status import LiveSnapshot, WatchedCommand, snapshot
 from benchmarking.core.records import to_json
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import SECONDS, SWITCH, Setting, add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import Page, can_rewrite, stdout_page, unguarded
@@ -52,15 +51,11 @@ HOW_TO_START = (
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     parser = Parser(prog=NAME, description=__doc__, epilog=EXAMPLES)
-    parser.add_argument(
-        "--interval",
-        type=positive_seconds,
-        default=INTERVAL_S,
-        metavar="SECONDS",
-        help="seconds between two updates (default: %(default)g)",
+    own = (
+        Setting("interval", SECONDS, "seconds between two updates", default=INTERVAL_S, metavar="SECONDS"),
+        Setting("once", SWITCH, "print the state once"),
     )
-    parser.add_argument("--once", action="store_true", help="print the state once")
-    add_settings(parser, SHARED, "json", helps={"json": "the state once, as JSON on stdout"})
+    add_settings(parser, SHARED, *own, "json", helps={"json": "the state once, as JSON on stdout"})
     arguments = parser.parse_args(argv)
     try:
         if arguments.once or arguments.json:

@@ -195,6 +195,8 @@ FOLDER = Kind(metavar="DIR", python="str", parse=folder_to_write, check=_check_w
 """A folder that is written to."""
 DATABASE = Kind(metavar="FILE", python="str", parse=database_file, check=_check_word)
 WORD = Kind(metavar="NAME", python="str", parse=str, check=_check_word)
+DIR = replace(WORD, metavar="DIR")
+"""A folder that is read."""
 TEXT = Kind(metavar="TEXT", python="str", parse=str, check=_check_text)
 LIMITS = replace(TEXT, metavar="LIMITS", is_repeated=True)
 """Limits as `benchmarking.core.shared_settings.parse_limits` reads them, joined by commas or repeated."""
@@ -310,20 +312,22 @@ class Setting:
 def add_settings(
     group: argparse._ActionsContainer,
     settings: Mapping[str, Setting],
-    *names_of_settings: str,
+    *chosen: str | Setting,
     lists: Iterable[str] = (),
     defaults: Mapping[str, Any] | None = None,
     default_words: Mapping[str, str] | None = None,
     helps: Mapping[str, str] | None = None,
     kinds: Mapping[str, Kind] | None = None,
 ) -> None:
-    """Add the flags of the named settings, in this order: those in `lists` take a list of values.
+    """Add the flags of the chosen settings, which are names in the table or the command's own, in this order: those in
+    `lists` take a list of values.
 
     `defaults`, `default_words`, `helps` and `kinds` are what differs in this command.
     """
     several, other_defaults, other_words = set(lists), defaults or {}, default_words or {}
-    for name in names_of_settings:
-        setting, is_list = settings[name], name in several
+    for one in chosen:
+        setting = settings[one] if isinstance(one, str) else one
+        name, is_list = setting.name, setting.name in several
         kind = (kinds or {}).get(name, setting.kind)
         default = other_defaults.get(name, setting.default)
         default = default() if callable(default) else default
