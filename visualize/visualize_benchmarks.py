@@ -26,7 +26,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
-from benchmarking.core.settings import Values, add_settings
+from benchmarking.core.settings import Values, add_flags
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.text import distinct_names
 from db.commands.arguments import add_selection
@@ -174,12 +174,11 @@ def _parser() -> Parser:
     )
     group = parser.add_argument_group("source of the results")
     source = group.add_mutually_exclusive_group()
-    words = str(SHARED["db_path"].default_words)
-    add_settings(source, SHARED, "db_path", defaults={"db_path": None}, default_words={"db_path": words})
+    add_flags(source, SHARED["db_path"].here(default=None, default_words=SHARED["db_path"].default_words))
     source.add_argument(
         "--json-path", metavar="FILE", nargs="+", help="run files, folders or glob patterns (default: the database)"
     )
-    add_settings(group, SHARED, "lock_timeout", defaults={"lock_timeout": 30.0})
+    add_flags(group, SHARED["lock_timeout"].here(default=30.0))
     group = parser.add_argument_group("selection of results")
     add_selection(group)
     models = group.add_argument(
@@ -206,28 +205,20 @@ def _parser() -> Parser:
     charts.add_argument(
         "--baseline", metavar="NAME", help="device of which speedups are relative (default: the slowest)"
     )
-    what = "metric of charts over time and of --compare"
-    add_settings(charts, COMMON, "metric", helps={"metric": what})
+    add_flags(charts, COMMON["metric"].here(help="metric of charts over time and of --compare"))
     charts_and_data = charts.add_argument(
         "--list", action="store_true", dest="list_charts", help="list the charts and the data they need"
     )
     add_aliases(charts, charts_and_data, "--list-charts")
     report = parser.add_argument_group("report")
     what = "findings, tables and charts in one file: FILE.html, or FILE.md for a pull request"
-    add_settings(report, COMMON, "report", helps={"report": what})
+    add_flags(report, COMMON["report"].here(help=what))
     report.add_argument(
         "--compare", nargs=2, metavar=("A", "B"), help="--report: two selections to compare (default: none)"
     )
-    may_differ = {"across": "--compare: fields that may differ, or all"}
-    add_settings(report, COMMON, "across", lists=("across",), helps=may_differ)
+    add_flags(report, COMMON["across"].here(help="--compare: fields that may differ, or all"), lists=("across",))
     output = parser.add_argument_group("output")
-    add_settings(
-        output,
-        SHARED,
-        "output_dir",
-        defaults={"output_dir": DEFAULT_OUTPUT_DIR},
-        helps={"output_dir": "folder of the files"},
-    )
+    add_flags(output, SHARED["output_dir"].here(help="folder of the files", default=DEFAULT_OUTPUT_DIR))
     formats = output.add_argument(
         "--format",
         action=Values,
@@ -239,11 +230,8 @@ def _parser() -> Parser:
     )
     add_aliases(output, formats, "--formats")
     output.add_argument("--theme", choices=THEMES, default=THEMES[0], help="colours (default: %(default)s)")
-    helps = {
-        "json": "one JSON list on stdout (default: one path per line)",
-        "quiet": "no notes on stderr about missing charts",
-    }
-    add_settings(output, SHARED, "json", "quiet", helps=helps)
+    json = SHARED["json"].here(help="one JSON list on stdout (default: one path per line)")
+    add_flags(output, json, SHARED["quiet"].here(help="no notes on stderr about missing charts"))
     return parser
 
 

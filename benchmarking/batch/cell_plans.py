@@ -22,7 +22,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, U
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, canonical_hash, to_json
-from benchmarking.core.settings import Values, add_settings
+from benchmarking.core.settings import Values, add_flags, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.text import counted, first_few, flag_of, grouped
 from benchmarking.sweep.plan import flags
@@ -250,11 +250,9 @@ def parser(
     output = parser.add_argument_group("output")
     flags.add_saved(output)
     flags.add_keeping(output)
-    helps = {
-        "report": "report of the batch to write: FILE.html or FILE.md",
-        "resume": "continue the newest unfinished batch in --output-dir, or the one with these models",
-    }
-    add_settings(output, COMMON, *helps, helps=helps)
+    resume = "continue the newest unfinished batch in --output-dir, or the one with these models"
+    report = COMMON["report"].here(help="report of the batch to write: FILE.html or FILE.md")
+    add_flags(output, report, COMMON["resume"].here(help=resume))
     flags.add_turn(output)
     flags.add_output_format(output)
     add_settings(output, SHARED, "log_level")

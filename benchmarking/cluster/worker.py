@@ -33,7 +33,7 @@ from benchmarking.core.command_line import Parser, command, note, notes
 from benchmarking.core.errors import EXIT_OK, BenchhouseError, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Device
-from benchmarking.core.settings import DIR, WORD, Setting, Values, add_settings
+from benchmarking.core.settings import DIR, WORD, Setting, Values, add_flags
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.sweep.plan.measuring_settings import add_runtime_options
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
         Setting("name", WORD, "name of the worker in the cluster", default_words="host name and PID"),
         Setting("spool_dir", DIR, "folder for runs in progress, one per worker", default=DEFAULT_FOLDER),
     )
-    add_settings(parser, {}, *own)
+    add_flags(parser, *own)
     add_runtime_options(parser)
     add_tls(parser)
     what = "read CA, certificate and key from stdin as one JSON object (default: from files)"
@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--contact-address", metavar="ADDRESS", help=what)
     scripts = Setting("scripts", DIR, "folder of scripts that plans may run on this machine", default_words="none")
     quiet = "only errors on stderr (default: one line per point)"
-    add_settings(parser, SHARED, scripts, "quiet", helps={"quiet": quiet})
+    add_flags(parser, scripts, SHARED["quiet"].here(help=quiet))
     arguments = parser.parse_args(argv)
     check_installed(NAME, ("distributed",), INSTALL)
     if arguments.tls_stdin:

@@ -39,7 +39,7 @@ from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring, default_runtime
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Point, Run, from_json, to_json
-from benchmarking.core.settings import SECONDS_FROM_0, WHOLE, Setting, add_settings
+from benchmarking.core.settings import SECONDS_FROM_0, WHOLE, Setting, add_flags, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
@@ -425,7 +425,7 @@ def _parser() -> Parser:
     add_settings(output, SHARED, "quiet")
     form = output.add_mutually_exclusive_group()
     add_settings(form, SHARED, "json")
-    add_settings(form, COMMON, "markdown", helps={"markdown": "comparison as Markdown for a pull request"})
+    add_flags(form, COMMON["markdown"].here(help="comparison as Markdown for a pull request"))
     add_settings(output, COMMON, "junit")
     output.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
     return parser
@@ -435,16 +435,12 @@ def add_measurement_flags(group: argparse._ArgumentGroup) -> None:
     """The number of launches of each side, and the metric to compare."""
     most = "maximum launches per side; equal to --rounds for a single look"
     budget = "seconds that rounds beyond --rounds must fit, with those before"
-    add_settings(
+    add_flags(
         group,
-        COMMON,
         Setting("rounds", WHOLE, "launches per side before the first test of the difference", default=DEFAULT_ROUNDS),
         Setting("max_rounds", WHOLE, most, default_words=f"{MAX_ROUNDS}, or --rounds"),
         Setting("budget", SECONDS_FROM_0, budget, default_words="no limit"),
-        "metric",
-        helps={"metric": "metric to compare"},
-        defaults={"metric": None},
-        default_words={"metric": "latency_median_ms"},
+        COMMON["metric"].here(help="metric to compare", default=None, default_words="latency_median_ms"),
     )
 
 

@@ -40,7 +40,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError, storage_errors
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.records import to_json
-from benchmarking.core.settings import NEW_FILE, NUMBER_FROM_0, SWITCH, WORD, Setting, add_settings
+from benchmarking.core.settings import NEW_FILE, NUMBER_FROM_0, SWITCH, WORD, Setting, add_flags, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import data_stream, stdout_page
@@ -94,22 +94,16 @@ def main(argv: Sequence[str]) -> int:
     )
     what = "digest, or name of a script's model, or a unique prefix of either (default: any)"
     selection.add_argument("digest", nargs="*", metavar="DIGEST", help=what)
-    conditions = (
+    add_flags(
+        selection,
         Setting("kind", WORD, "kind from the list, such as onnx or reference", metavar="KIND", default_words="any"),
         Setting("model", WORD, "model the build was made from", metavar="MODEL", default_words="any"),
         Setting("older_than", NUMBER_FROM_0, "minimum days since the last use", metavar="DAYS", default_words="any"),
         Setting("all", SWITCH, "all builds; requires --yes"),
+        COMMON["yes"].here(help="confirmation of --all"),
     )
-    add_settings(selection, COMMON, *conditions, "yes", helps={"yes": "confirmation of --all"})
     report = _action(actions, "report", _report, "write the list as CSV")
-    add_settings(
-        report,
-        COMMON,
-        "output",
-        kinds={"output": NEW_FILE},
-        helps={"output": "CSV file"},
-        default_words={"output": "stdout"},
-    )
+    add_flags(report, COMMON["output"].here(kind=NEW_FILE, help="CSV file", default_words="stdout"))
     arguments = parser.parse_args(argv)
     flags.use_cache_dir(arguments.cache_dir, writes=False)
     root = BuildStore().root

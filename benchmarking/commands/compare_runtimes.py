@@ -19,7 +19,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring, default_runtime, export_runtimes
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import add_flags, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
@@ -138,7 +138,7 @@ def _parser(*, needs_model: bool) -> Parser:
     output = parser.add_argument_group("output")
     add_settings(output, SHARED, "save")
     file = "JSON file of the comparison and its runs; auto is results/onnx_comparison_*.json"
-    add_settings(output, COMMON, "output", helps={"output": file})
+    add_flags(output, COMMON["output"].here(help=file))
     flags.add_keeping(output)
     flags.add_output_format(output)
     add_settings(output, SHARED, "dry_run")

@@ -22,7 +22,7 @@ from benchmarking.core.command_line import Parser, command, note, notes
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring, export_runtimes, how_to_install, is_installed, processor
 from benchmarking.core.records import Cell, Point
-from benchmarking.core.settings import DIR, WHOLE, WORD, Setting, add_settings, one_of
+from benchmarking.core.settings import DIR, WHOLE, WORD, Setting, add_flags, one_of
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
@@ -80,38 +80,27 @@ def main(argv: Sequence[str]) -> int:
         help="new or empty folder for the files; with --output-name its parent (default: a folder named after model, "
         "precision and format)",
     )
-    add_settings(
-        files,
-        COMMON,
-        *("output", "format"),
-        kinds={"format": one_of(FORMATS, "format")},
-        defaults={"format": "onnx"},
-        default_words={"output": "a folder"},
-        helps={"output": "new single file, FILE.onnx, instead of a folder", "format": "file format"},
-    )
     name, opset = "name of the folder, or NAME.onnx for a single file", "ONNX opset version"
     precisions = "; ".join(f"{name}: {', '.join(known)}" for name, known in EXPORTED_PRECISIONS.items())
     length = "sequence length in tokens of the check"
     other_flags = ("--opset-version",)  # of ML Systems Bench's script of this name
-    add_settings(
+    add_flags(
         files,
-        {},
+        COMMON["output"].here(help="new single file, FILE.onnx, instead of a folder", default_words="a folder"),
+        COMMON["format"].here(kind=one_of(FORMATS, "format"), help="file format", default="onnx"),
         Setting("output_name", WORD, name, default_words="see --output-dir"),
         Setting("precision", WORD, precisions, default="float32", metavar="P"),
         Setting("opset", WHOLE, opset, default_words=str(DEFAULT_OPSET), other_flags=other_flags),
         Setting("max_length", WHOLE, length, default_words=str(DEFAULT_LENGTH)),
     )
     downloads, cached = f"${HUB_CACHE}, else Hugging Face's cache", f"${CACHE_VARIABLE}, else the user's cache folder"
-    add_settings(
+    add_flags(
         parser.add_argument_group("caches"),
-        {},
         Setting("cache_dir", DIR, "folder that models are downloaded to", default_words=downloads),
         Setting("build_cache", DIR, "folder of cached exports", default_words=cached, short_flag="-d"),
     )
     output = parser.add_argument_group("output")
-    add_settings(
-        output, SHARED, "json", "quiet", helps={"json": "files and error on stdout as JSON (default: a table)"}
-    )
+    add_flags(output, SHARED["json"].here(help="files and error on stdout as JSON (default: a table)"), SHARED["quiet"])
     arguments = parser.parse_args(argv)
     flags.use_cache_dir(arguments.build_cache)
     file = _file(arguments)

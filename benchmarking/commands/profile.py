@@ -34,7 +34,7 @@ from benchmarking.core.plugins import check_measuring, default_runtime, export_r
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, Json, to_json
-from benchmarking.core.settings import FOLDER, SWITCH, WHOLE, Setting, add_settings
+from benchmarking.core.settings import FOLDER, SWITCH, WHOLE, Setting, add_flags, add_settings
 from benchmarking.core.shared_settings import COMMON, DEFAULT_OUTPUT_DIR, SHARED
 from benchmarking.core.suggestions import ARGUMENT, in_our_words
 from benchmarking.core.tables import Table, table_text
@@ -404,30 +404,27 @@ def _parser(*, needs_model: bool) -> Parser:
     flags.add_threads(hardware)
     add_runtime_options(parser)
     calls = parser.add_argument_group("point and calls")
-    defaults = {**dict.fromkeys(AXIS_FLAGS), "batch_size": 1}
-    words = {name: "the family's first default" for name in AXIS_FLAGS if name != "batch_size"}
-    add_settings(calls, MEASURING, *AXIS_FLAGS, defaults=defaults, default_words=words)
-    own = (
+    family = {"default": None, "default_words": "the family's first default"}
+    axes = (MEASURING[name].here(**({"default": 1} if name == "batch_size" else family)) for name in AXIS_FLAGS)
+    limit = "time limit in seconds for loading, and for all calls"
+    add_flags(
+        calls,
+        *axes,
         Setting("num_runs", WHOLE, "calls under the profiler, and as many without", default=DEFAULT_RUNS),
         Setting("compare_onnx", SWITCH, "also profile the runtimes of exported graphs, and compare"),
+        MEASURING["timeout"].here(help=limit),
     )
-    limit = "time limit in seconds for loading, and for all calls"
-    add_settings(calls, MEASURING, *own, "timeout", helps={"timeout": limit})
     add_settings(parser.add_argument_group("builds"), MEASURING, "cache_dir", "rebuild")
     output = parser.add_argument_group("output")
     file = "JSON file of the profile, with trace_*.json beside it; auto is results/profiling_results_*.json"
-    add_settings(output, COMMON, "output", helps={"output": file})
     files = "folder of profiling_results_*.json, trace_*.json (Chrome, Perfetto) and onnx_comparison_*.json"
-    add_settings(
+    add_flags(
         output,
-        SHARED,
-        *("output_dir", "save"),
-        helps={"output_dir": files, "save": "also store the profile in the database (default: print only)"},
-        defaults={"output_dir": None},
-        default_words={"output_dir": f"none, with --save {DEFAULT_OUTPUT_DIR}"},
+        COMMON["output"].here(help=file),
+        SHARED["output_dir"].here(help=files, default=None, default_words=f"none, with --save {DEFAULT_OUTPUT_DIR}"),
+        SHARED["save"].here(help="also store the profile in the database (default: print only)"),
+        Setting("tensorboard", FOLDER, "TensorBoard log folder to write the trace to", default_words="none"),
     )
-    log = "TensorBoard log folder to write the trace to"
-    add_settings(output, {}, Setting("tensorboard", FOLDER, log, default_words="none"))
     flags.add_database_and_labels(output)
     flags.add_output_format(output)
     return parser

@@ -25,7 +25,7 @@ from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, utc_now, uuid7
 from benchmarking.core.quality import Quality, QualitySettings, quality_lines
 from benchmarking.core.records import canonical_hash, to_json
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import add_flags, add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
@@ -129,7 +129,7 @@ def _parser() -> Parser:
     add_settings(parser.add_argument_group("quality"), MEASURING, *QUALITY[1:])
     add_settings(parser.add_argument_group("measurement"), MEASURING, "timeout", "cache_dir")
     output = parser.add_argument_group("output")
-    add_settings(output, SHARED, "db_path", "lock_timeout", defaults={"lock_timeout": None})
+    add_flags(output, SHARED["db_path"], SHARED["lock_timeout"].here(default=None))
     flags.add_output_format(output)
     add_settings(output, SHARED, "dry_run")
     return parser

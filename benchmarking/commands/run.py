@@ -18,7 +18,7 @@ from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
-from benchmarking.core.settings import DIR, SWITCH, Setting, add_settings
+from benchmarking.core.settings import DIR, SWITCH, Setting, add_flags, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.text import flag_of
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
@@ -228,22 +228,22 @@ def _parser(name: str = NAME) -> Parser:
     add_settings(output, SHARED, "save")
     flags.add_keeping(output)
     flags.add_output_format(output)
-    add_settings(output, SHARED, "log_level")
     resume = "finish and store the unfinished runs in --output-dir"
     benches = "with --resume: folder of your own benchmarks whose runs to finish"
     scripts = "with --resume: folder of your scripts, or one of them, whose runs to finish"
-    own = (
+    add_flags(
+        output,
+        SHARED["log_level"],
+        COMMON["resume"].here(help=resume),
         Setting("benches", DIR, benches, default_words="none", is_rare=True),
         Setting("scripts", DIR, scripts, default_words="none", is_rare=True),
     )
-    add_settings(output, COMMON, "resume", *own, helps={"resume": resume})
     ab.add_comparison_flags(output)
     flags.add_turn(output)
     instead = parser.add_argument_group("instead of measuring a model")
-    add_settings(
+    add_flags(
         instead,
-        SHARED,
-        "dry_run",
+        SHARED["dry_run"],
         Setting("list_devices", SWITCH, "list all kinds of devices, and why any was not found"),
         Setting("list_runtimes", SWITCH, "list all runtimes, and which packages any lacks"),
         Setting("list_models", SWITCH, "list the models in the catalog and in the cache"),

@@ -24,7 +24,7 @@ from benchmarking.core.help_texts import few_need
 from benchmarking.core.plugins import NO_GROQ, check_measuring, default_runtime
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, Run, to_json
-from benchmarking.core.settings import COUNT, DIR, SWITCH, WORD, Setting, add_settings
+from benchmarking.core.settings import COUNT, DIR, SWITCH, WORD, Setting, add_flags, add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.suggestions import SIMILAR, lists_joined, nearest
 from benchmarking.core.terminal import Page, stdout_page
@@ -261,39 +261,28 @@ def _parser() -> Parser:
     scripts = parser.add_argument_group("scripts")
     what = "Python script, optionally only its models with these hashes (default: all models)"
     scripts.add_argument("script", nargs="*", metavar="SCRIPT", help=what)
+    first = "the inputs' first dimension, where it is a batch"
     words = 'their arguments as one string: "--width 64"'
     levels = "levels of submodules to measure below the models that the script calls"
-    own = (
+    add_flags(
+        scripts,
         Setting("search_dir", DIR, "folder of the scripts", default_words="current folder", short_flag="-s"),
         Setting("all", SWITCH, "measure every script (*.py) in --search-dir"),
         Setting("script_args", WORD, words, default="", default_words="none", metavar="ARGS"),
         Setting("max_depth", COUNT, levels, default=0),
-    )
-    add_settings(
-        scripts,
-        MEASURING,
-        *own,
-        "batch_size",
-        defaults={"batch_size": None},
-        default_words={"batch_size": "the inputs' first dimension, where it is a batch"},
-        helps={"batch_size": "items that each call holds"},
+        MEASURING["batch_size"].here(help="items that each call holds", default=None, default_words=first),
     )
     instead = parser.add_argument_group("instead of measuring").add_mutually_exclusive_group()
     listed = Setting("analyze_only", SWITCH, "list the models of the scripts and exit")
-    add_settings(instead, {}, listed, Setting("build_only", SWITCH, "build what the runtimes load and exit"))
+    add_flags(instead, listed, Setting("build_only", SWITCH, "build what the runtimes load and exit"))
     hardware = parser.add_argument_group("devices and runtimes")
-    add_settings(
+    device, usual = MEASURING["device"], f"the device's own, else {default_runtime()}"
+    add_flags(
         hardware,
-        MEASURING,
-        *("device", "runtime", "precision"),
+        device.here(help=f"{device.help}, or their aliases", default_words=str(device.default)),
+        MEASURING["runtime"].here(help="runtimes or their aliases", default_words=usual),
+        MEASURING["precision"].here(default=None, default_words="the script's"),
         lists=("device", "runtime"),
-        helps={"device": f"{MEASURING['device'].help}, or their aliases", "runtime": "runtimes or their aliases"},
-        defaults={"precision": None},
-        default_words={
-            "runtime": f"the device's own, else {default_runtime()}",
-            "precision": "the script's",
-            "device": str(MEASURING["device"].default),
-        },
     )
     flags.add_threads(hardware)
     flags.add_measuring(parser, has_quality=False)  # of modules without a name or folder there is no reference

@@ -17,7 +17,7 @@ from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
 from benchmarking.core.live_status import LiveSnapshot, WatchedCommand, snapshot
 from benchmarking.core.records import to_json
-from benchmarking.core.settings import SECONDS, SWITCH, Setting, add_settings
+from benchmarking.core.settings import SECONDS, SWITCH, Setting, add_flags
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import Page, can_rewrite, stdout_page, unguarded
@@ -51,11 +51,12 @@ HOW_TO_START = (
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     parser = Parser(prog=NAME, description=__doc__, epilog=EXAMPLES)
-    own = (
+    add_flags(
+        parser,
         Setting("interval", SECONDS, "seconds between two updates", default=INTERVAL_S, metavar="SECONDS"),
         Setting("once", SWITCH, "print the state once"),
+        SHARED["json"].here(help="the state once, as JSON on stdout"),
     )
-    add_settings(parser, SHARED, *own, "json", helps={"json": "the state once, as JSON on stdout"})
     arguments = parser.parse_args(argv)
     try:
         if arguments.once or arguments.json:

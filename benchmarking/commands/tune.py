@@ -31,7 +31,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.quality import TEXT_WINDOWS
-from benchmarking.core.settings import PATH, SECONDS, Setting, add_settings, one_of, table
+from benchmarking.core.settings import PATH, SECONDS, Setting, add_flags, add_settings, one_of, table
 from benchmarking.core.shared_settings import COMMON, SHARED, parse_limits
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import TEXT_WIDTH, stdout_page
@@ -227,18 +227,16 @@ def _parser() -> Parser:
     tried = parser.add_argument_group("what is tried")
     flags.add_device(tried)
     all_of_them = dict.fromkeys(("runtime", "precision", "num_threads"), "what can run here")
-    sizes = {"batch_size": ",".join(map(str, spaces.BATCH_SIZES))}
-    add_settings(
+    words = {**all_of_them, "batch_size": ",".join(map(str, spaces.BATCH_SIZES))}
+    restricted = [TUNING[name].here(default=None, default_words=words.get(name)) for name in RESTRICTED]
+    add_flags(tried, *restricted, lists=RESTRICTED)
+    add_flags(
         tried,
-        TUNING,
-        *RESTRICTED,
-        lists=RESTRICTED,
-        defaults=dict.fromkeys(RESTRICTED),
-        default_words={**all_of_them, **sizes},
+        TUNING["space"],
+        MEASURING["sequence_length"].here(default_words="128 for text"),
+        MEASURING["new_tokens"].here(default_words="16"),
+        *(MEASURING[name] for name in FURTHER),
     )
-    add_settings(tried, TUNING, "space")
-    sizes = {"sequence_length": "128 for text", "new_tokens": "16"}
-    add_settings(tried, MEASURING, "sequence_length", "new_tokens", *FURTHER, default_words=sizes)
     add_settings(parser.add_argument_group("measurement"), MEASURING, "timeout", "cache_dir")
     output = parser.add_argument_group("output")
     flags.add_saved(output)

@@ -293,6 +293,11 @@ class Setting:
     why_apart: str = "remove one of them"
     """Why not, or what to do instead."""
 
+    def here(self, **changes: Any) -> Setting:
+        """The setting as one command has it; another default is shown as it is, unless in words."""
+        words: dict[str, Any] = {"default_words": None} if "default" in changes else {}
+        return replace(self, **{**words, **changes})
+
     @property
     def flag(self) -> str:
         """The flag for one value: "--batch-size"."""
@@ -312,32 +317,25 @@ class Setting:
 def add_settings(
     group: argparse._ActionsContainer,
     settings: Mapping[str, Setting],
-    *chosen: str | Setting,
+    *names_of_settings: str,
     lists: Iterable[str] = (),
-    defaults: Mapping[str, Any] | None = None,
-    default_words: Mapping[str, str] | None = None,
-    helps: Mapping[str, str] | None = None,
-    kinds: Mapping[str, Kind] | None = None,
 ) -> None:
-    """Add the flags of the chosen settings, which are names in the table or the command's own, in this order: those in
-    `lists` take a list of values.
+    """Add the flags of the named settings, in this order: those in `lists` take a list of values."""
+    add_flags(group, *(settings[name] for name in names_of_settings), lists=lists)
 
-    `defaults`, `default_words`, `helps` and `kinds` are what differs in this command.
-    """
-    several, other_defaults, other_words = set(lists), defaults or {}, default_words or {}
-    for one in chosen:
-        setting = settings[one] if isinstance(one, str) else one
-        name, is_list = setting.name, setting.name in several
-        kind = (kinds or {}).get(name, setting.kind)
-        default = other_defaults.get(name, setting.default)
-        default = default() if callable(default) else default
+
+def add_flags(group: argparse._ActionsContainer, *settings: Setting, lists: Iterable[str] = ()) -> None:
+    """Add the flags of settings, in this order: those in `lists` take a list of values."""
+    several = set(lists)
+    for setting in settings:
+        name, kind, is_list = setting.name, setting.kind, setting.name in several
+        default = setting.default() if callable(setting.default) else setting.default
         values = default if default is None or isinstance(default, tuple) else (default,)
-        differs = name in other_defaults or name in other_words
-        shown = other_words.get(name) if differs else setting.default_words
+        shown = setting.default_words
         if shown is None and values is not None and kind is not SWITCH and not kind.is_repeated:
             shown = ",".join(f"{one:g}" if isinstance(default, float) else str(one) for one in values)
         known = f": {', '.join(kind.choices)}" if kind.choices else ""
-        text = f"{(helps or {}).get(name, setting.help)}{known}{f' (default: {shown})' if shown else ''}"
+        text = f"{setting.help}{known}{f' (default: {shown})' if shown else ''}"
         flag = setting.list_flag if is_list else setting.flag
         words = [*filter(None, [setting.short_flag]), flag]
         about: dict[str, Any] = {"dest": setting.key if is_list else name, "help": text.replace("%", "%%")}

@@ -17,7 +17,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import PRECISIONS
-from benchmarking.core.settings import TEXT, Setting, add_settings, one_of, table
+from benchmarking.core.settings import TEXT, Setting, add_flags, add_settings, one_of, table
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.storage_paths import database_exists
 
@@ -44,17 +44,17 @@ def add_selection(parser: argparse._ActionsContainer) -> None:
 
 def add_rows(parser: argparse._ActionsContainer, default: int) -> None:
     """How many series are shown."""
-    add_settings(parser, COMMON, "rows", defaults={"rows": default}, helps={"rows": "maximum number of series"})
+    add_flags(parser, COMMON["rows"].here(help="maximum number of series", default=default))
 
 
 def add_metrics(parser: argparse._ActionsContainer) -> None:
     """`--metric` with a list of columns."""
-    add_settings(parser, COMMON, "metric", lists=("metric",), helps={"metric": "metrics"})
+    add_flags(parser, COMMON["metric"].here(help="metrics"), lists=("metric",))
 
 
 def add_shared(parser: argparse._ActionsContainer, **helps: str) -> None:
     """Settings that several commands have, with what they are in this one: json="the findings as JSON"."""
-    add_settings(parser, COMMON, *helps, helps=helps)
+    add_flags(parser, *(COMMON[name].here(help=what) for name, what in helps.items()))
 
 
 LABELS = table(
@@ -81,7 +81,7 @@ def add_labels(group: argparse._ActionsContainer) -> None:
 def add_database(parser: argparse.ArgumentParser, what: str = SHARED["db_path"].help) -> None:
     """The database, and how long to wait for its lock."""
     group = parser.add_argument_group("database")
-    add_settings(group, SHARED, "db_path", "lock_timeout", helps={"db_path": what})
+    add_flags(group, SHARED["db_path"].here(help=what), SHARED["lock_timeout"])
 
 
 def chosen_metrics(arguments: argparse.Namespace, columns: Sequence[str]) -> list[Metric]:

@@ -28,7 +28,7 @@ from benchmarking.core.command_line import Parser, clipped, command, database_fl
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.plugins import check_measuring
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import add_flags
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
@@ -191,7 +191,7 @@ def _parser() -> Parser:
     add_metrics(what)
     confirmation = parser.add_argument_group("confirmation")
     confirmation.add_argument("--confirm", action="store_true", help="measure regressions again in a fresh session")
-    add_settings(confirmation, SHARED, "output_dir", helps={"output_dir": "folder for the run files of --confirm"})
+    add_flags(confirmation, SHARED["output_dir"].here(help="folder for the run files of --confirm"))
     output = parser.add_argument_group("output")
     add_shared(output, junit="JUnit XML, one test case per series")
     output.add_argument(

@@ -18,7 +18,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_OK, UsageError
-from benchmarking.core.settings import PATH, add_settings
+from benchmarking.core.settings import PATH, add_flags
 from benchmarking.core.shared_settings import COMMON
 from db.analysis.selection import FIELDS
 from db.commands.arguments import add_database, add_shared, command_parser, open_to_read, selection_in
@@ -70,14 +70,7 @@ def main(argv: Sequence[str]) -> int:
     )
     output = parser.add_argument_group("output")
     place = output.add_mutually_exclusive_group()
-    add_settings(
-        place,
-        COMMON,
-        "output",
-        kinds={"output": PATH},
-        helps={"output": "new file"},
-        default_words={"output": "stdout"},
-    )
+    add_flags(place, COMMON["output"].here(kind=PATH, help="new file", default_words="stdout"))
     place.add_argument(
         "--output-dir", type=Path, metavar="DIR", help="new folder, for formats of several files (default: none)"
     )

@@ -21,7 +21,7 @@ from benchmarking.core.command_line import command
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import add_flags
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.storage_paths import database_exists, is_lake
 from benchmarking.core.text import first_few, visible
@@ -70,13 +70,7 @@ GRACE_S = 5.0
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
-    add_settings(
-        parser,
-        COMMON,
-        "timeout",
-        helps={"timeout": "time limit of a tool call, in seconds"},
-        defaults={"timeout": DEFAULT_TIMEOUT_S},
-    )
+    add_flags(parser, COMMON["timeout"].here(help="time limit of a tool call, in seconds", default=DEFAULT_TIMEOUT_S))
     add_database(parser)
     arguments = parser.parse_args(argv)
     try:

@@ -19,7 +19,7 @@ from benchmarking.core.argument_types import tag
 from benchmarking.core.command_line import add_aliases, command
 from benchmarking.core.errors import EXIT_OK, FormatError, UsageError
 from benchmarking.core.metrics import METRICS
-from benchmarking.core.settings import add_settings, one_of
+from benchmarking.core.settings import add_flags, one_of
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.input_files import read_text
@@ -73,21 +73,13 @@ def main(argv: Sequence[str]) -> int:
         metavar="TABLE",
         help="print the data dictionary instead: all tables and views, or the columns of TABLE with unit and meaning",
     )
-    add_settings(
-        what,
-        COMMON,
-        "timeout",
-        helps={"timeout": "time limit, in seconds"},
-        defaults={"timeout": DEFAULT_TIMEOUT_S},
-    )
+    add_flags(what, COMMON["timeout"].here(help="time limit, in seconds", default=DEFAULT_TIMEOUT_S))
     output = parser.add_argument_group("output")
-    add_settings(
+    most = "maximum rows in the formats table and vertical; the others print all"
+    add_flags(
         output,
-        COMMON,
-        *("format", "rows"),
-        kinds={"format": one_of(answers.FORMATS, "format")},
-        defaults={"format": "table", "rows": answers.DEFAULT_ROWS},
-        helps={"rows": "maximum rows in the formats table and vertical; the others print all"},
+        COMMON["format"].here(kind=one_of(answers.FORMATS, "format"), default="table"),
+        COMMON["rows"].here(help=most, default=answers.DEFAULT_ROWS),
     )
     add_aliases(output, parser._option_string_actions["--rows"], "--limit-rows")
     add_database(parser)

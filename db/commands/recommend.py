@@ -30,7 +30,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, least_to_tell
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import add_flags, add_settings
 from benchmarking.core.shared_settings import COMMON, parse_limits
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted, flag_of
@@ -189,7 +189,7 @@ def _parser() -> Parser:
         "latency_p99, ttft, memory, energy (per item), kl or perplexity_increase, at least this throughput (per "
         "second), agreement, exact_match, choice_accuracy or accuracy"
     )
-    add_settings(limits, COMMON, "limit", helps={"limit": what}, default_words={"limit": "none"})
+    add_flags(limits, COMMON["limit"].here(help=what, default_words="none"))
     for flag in OLD_LIMITS:
         limits.add_argument(flag_of(flag), type=non_negative_number, help=argparse.SUPPRESS)
     for flag, (_, kind, text) in QUALITY_LIMITS.items():

@@ -24,7 +24,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import command
 from benchmarking.core.errors import EXIT_OK, BenchhouseError, UsageError
-from benchmarking.core.settings import add_settings, one_of
+from benchmarking.core.settings import add_flags, one_of
 from benchmarking.core.shared_settings import COMMON
 from db.commands.arguments import add_database, command_parser, open_to_read
 
@@ -71,15 +71,9 @@ def main(argv: Sequence[str]) -> int:
     from db.query.questions import MEMORY_BYTES, TimeLimitError
 
     parser = command_parser(NAME, __doc__, EXAMPLES)
-    kinds = {"format": one_of(MODES, "format")}
-    add_settings(parser, COMMON, "format", kinds=kinds, defaults={"format": "table"})
-    add_settings(
-        parser,
-        COMMON,
-        "timeout",
-        helps={"timeout": "time limit for statements read from stdin, in seconds"},
-        default_words={"timeout": "none"},
-    )
+    limit = "time limit for statements read from stdin, in seconds"
+    modes = COMMON["format"].here(kind=one_of(MODES, "format"), default="table")
+    add_flags(parser, modes, COMMON["timeout"].here(help=limit, default_words="none"))
     parser.add_argument("--examples", action="store_true", help="print example questions with their SQL, and exit")
     add_database(parser)
     arguments = parser.parse_args(argv)

@@ -22,7 +22,7 @@ from benchmarking.core.plugins import default_runtime
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import INT32_MOST, Point, Scalar
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import add_flags, add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, DEVICE_WAIT_S, SHARED
 from benchmarking.core.storage_paths import check_folder
 from benchmarking.core.text import flag_of, visible
@@ -61,29 +61,23 @@ def add_graph_inputs(group: argparse._ArgumentGroup) -> None:
 
 def add_device(group: argparse._ArgumentGroup) -> None:
     """The device of a command that measures one model."""
-    helps = {"device": f"{MEASURING['device'].help}, D:0,D:1 for several GPUs as one"}
-    add_settings(group, MEASURING, "device", helps=helps)
+    add_flags(group, MEASURING["device"].here(help=f"{MEASURING['device'].help}, D:0,D:1 for several GPUs as one"))
 
 
 def add_runtime(
     group: argparse._ArgumentGroup, words: str, *, several: bool = False, default_words: str | None = None
 ) -> None:
     """The runtime, or with `several` a list of them; `words` say what the command does with it."""
-    add_settings(
-        group,
-        MEASURING,
-        "runtime",
-        lists=("runtime",) if several else (),
-        helps={"runtime": f"{MEASURING['runtime'].help}; {words}"},
-        default_words={"runtime": default_words or f"the device's own, else {default_runtime()}"},
-    )
+    runtime, usual = MEASURING["runtime"], default_words or f"the device's own, else {default_runtime()}"
+    lists = ("runtime",) if several else ()
+    add_flags(group, runtime.here(help=f"{runtime.help}; {words}", default_words=usual), lists=lists)
 
 
 def add_threads(group: argparse._ArgumentGroup, *, several: bool = False) -> None:
     """The processors and threads of the measuring process; `several` for a command that takes a list of numbers."""
-    helps = {"num_threads": f"{MEASURING['num_threads'].help}; each value is a separate run"} if several else {}
-    lists = ("num_threads",) if several else ()
-    add_settings(group, MEASURING, "num_threads", "cpu_list", lists=lists, helps=helps)
+    threads = MEASURING["num_threads"]
+    threads = threads.here(help=f"{threads.help}; each value is a separate run") if several else threads
+    add_flags(group, threads, MEASURING["cpu_list"], lists=("num_threads",) if several else ())
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:
@@ -93,8 +87,10 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
         for runtime in plugins.runtimes()
         if runtime.concurrency_flag is not None
     ]
-    words = {"concurrency": f"{AXES['concurrency'].implied}; more than 1 requires {' or '.join(at_once)}"}
-    add_settings(grid, MEASURING, *AXES, lists=AXES, default_words=words)
+    words = f"{AXES['concurrency'].implied}; more than 1 requires {' or '.join(at_once)}"
+    axes = {name: MEASURING[name] for name in AXES}
+    axes["concurrency"] = axes["concurrency"].here(default_words=words)
+    add_flags(grid, *axes.values(), lists=AXES)
 
 
 def add_measuring(parser: argparse.ArgumentParser, *, has_quality: bool = True) -> None:
@@ -139,14 +135,10 @@ def add_keeping(group: argparse._ArgumentGroup) -> None:
 
 def add_database_and_labels(group: argparse._ArgumentGroup) -> None:
     """Where the database is, and the labels of runs."""
-    add_settings(
-        group,
-        SHARED,
-        *("db_path", "lock_timeout", "tag", "description", "anonymous"),
-        defaults={"lock_timeout": None},
-        default_words={"lock_timeout": f"{DATABASE_WAIT_S:g} for a database, {DEVICE_WAIT_S:g} for a device"},
-        helps={"lock_timeout": "seconds to wait for a database or device that another process uses"},
-    )
+    what = "seconds to wait for a database or device that another process uses"
+    words = f"{DATABASE_WAIT_S:g} for a database, {DEVICE_WAIT_S:g} for a device"
+    add_flags(group, SHARED["db_path"], SHARED["lock_timeout"].here(help=what, default=None, default_words=words))
+    add_settings(group, SHARED, "tag", "description", "anonymous")
 
 
 def add_output_format(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:

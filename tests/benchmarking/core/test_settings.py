@@ -25,6 +25,7 @@ from benchmarking.core.settings import (
     TEXT,
     WHOLE,
     Setting,
+    add_flags,
     add_settings,
     check_given,
     given,
@@ -32,6 +33,7 @@ from benchmarking.core.settings import (
 )
 from benchmarking.core.shared_settings import COMMON, SHARED, UNITS, parse_limits
 from benchmarking.core.suggestions import with_defaults
+from benchmarking.core.text import flag_of
 from benchmarking.load.load_settings import LOAD
 from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, measured_by, runtime_options
 from benchmarking.sweep.plan.request import FIELDS, Request, request_fields
@@ -169,17 +171,23 @@ OTHER_MEANINGS = {
 
 
 def flags_spelled_out() -> Counter[str]:
-    """How often each flag is declared with its name spelled out, outside the tables."""
+    """How often each flag is declared with its name spelled out, outside the tables, which are not in functions."""
     found: Counter[str] = Counter()
     for package in ("benchmarking", "db", "visualize"):
         for path in (ROOT / package).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
-            if "add_argument" not in text or path.name == "service.py":  # a program that only ours starts
+            if (
+                not ("add_argument" in text or "add_flags" in text) or path.name == "service.py"
+            ):  # only we start it
                 continue
-            for node in ast.walk(ast.parse(text)):
-                if isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "add_argument":
-                    texts = [str(word.value) for word in node.args if isinstance(word, ast.Constant)]
-                    found.update(text for text in texts if text.startswith("--"))
+            functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+            calls = {node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)}
+            for call in calls:
+                words = [str(word.value) for word in call.args if isinstance(word, ast.Constant)]
+                if getattr(call.func, "attr", None) == "add_argument":
+                    found.update(word for word in words if word.startswith("--"))
+                elif getattr(call.func, "id", None) == "Setting" and words:
+                    found[flag_of(words[0])] += 1
     return found
 
 
@@ -225,7 +233,7 @@ def test_a_setting_is_read_by_its_flag_its_other_number_and_its_other_spellings(
 
 def test_help_shows_one_spelling_with_the_default():
     parser = Parser(prog="small")
-    add_settings(parser, SMALL, *SMALL, lists=("size",), helps={"count": "how many"})
+    add_flags(parser, *{**SMALL, "count": SMALL["count"].here(help="how many")}.values(), lists=("size",))
     text = " ".join(parser.format_help().split())
     assert "--sizes N,N size (default: 3)" in text
     assert "-c N, --count N how many (default: as many as fit)" in text
