@@ -23,6 +23,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.run_file import MAX_RAW
+from benchmarking.core.settings import PATH, SWITCH, Setting, add_flags
 from benchmarking.core.storage_paths import database_exists, is_lake
 from db import ingestion
 from db.commands.arguments import add_database, add_shared, command_parser, confirm, print_json
@@ -150,22 +151,17 @@ def _parser() -> Parser:
         help="run files to rebuild the database from; the old file is kept under another name, and rows found only "
         "there are copied if they can be read",
     )
-    content.add_argument("--overwrite", action="store_true", help="empty the database; asks first on a terminal")
+    add_flags(content, Setting("overwrite", SWITCH, "empty the database; asks first on a terminal"))
     add_shared(content, yes="do not ask before --overwrite")
-    file = parser.add_argument_group("file")
-    file.add_argument(
-        "--repair",
-        action="store_true",
-        help="put quantiles of compacted samples in order that rounding had disordered in earlier versions",
+    repair = "put quantiles of compacted samples in order that rounding had disordered in earlier versions"
+    add_flags(
+        parser.add_argument_group("file"),
+        Setting("repair", SWITCH, repair),
+        Setting("verify", SWITCH, "check schema, names, references, counts and checksums"),
+        Setting("compact", SWITCH, "rewrite the file without its free space, to about half its size"),
+        Setting("backup", PATH, "copy of the database, to a new file"),
     )
-    file.add_argument("--verify", action="store_true", help="check schema, names, references, counts and checksums")
-    file.add_argument(
-        "--compact", action="store_true", help="rewrite the file without its free space, to about half its size"
-    )
-    file.add_argument("--backup", type=Path, metavar="FILE", help="copy of the database, to a new file")
-    output = parser.add_argument_group("output")
-    add_shared(output, json="print the outcome as JSON")
-    add_shared(output, quiet="print problems only")
+    add_shared(parser.add_argument_group("output"), json="print the outcome as JSON", quiet="print problems only")
     add_database(parser)
     return parser
 

@@ -26,7 +26,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
-from benchmarking.core.settings import Values, add_flags
+from benchmarking.core.settings import SWITCH, WORD, Setting, Values, add_flags
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.text import distinct_names
 from db.commands.arguments import add_selection
@@ -186,26 +186,22 @@ def _parser() -> Parser:
     )
     vars(models)[PART_OF_LIST] = lambda word: NO_MODEL.match(word) is None
     add_aliases(group, models, "--models", "--model")
-    group.add_argument("--device", metavar="NAME", help="device or device type (default: every device)")
-    group.add_argument("--runtime", metavar="NAME", help="runtime (default: every runtime)")
-    group.add_argument("--precision", metavar="NAME", help="precision (default: every precision)")
+    add_flags(
+        group,
+        Setting("device", WORD, "device or device type", default_words="every device"),
+        Setting("runtime", WORD, "runtime", default_words="every runtime"),
+        Setting("precision", WORD, "precision", default_words="every precision"),
+    )
     charts = parser.add_argument_group("charts")
-    chart = charts.add_argument(
-        "--chart",
-        type=names,
-        action="extend",
-        dest="charts",
-        metavar="NAME",
-        help="charts to draw: A,B (default: all with data, except those of single results)",
-    )
+    what = "charts to draw: A,B (default: all with data, except those of single results)"
+    chart = charts.add_argument("--chart", type=names, action="extend", dest="charts", metavar="NAME", help=what)
     add_aliases(charts, chart, "--charts")
-    charts.add_argument(
-        "--architecture-comparison", action="store_true", help="compare all models by architecture family"
+    add_flags(
+        charts,
+        Setting("architecture_comparison", SWITCH, "compare all models by architecture family"),
+        Setting("baseline", WORD, "device of which speedups are relative", default_words="the slowest"),
+        COMMON["metric"].here(help="metric of charts over time and of --compare"),
     )
-    charts.add_argument(
-        "--baseline", metavar="NAME", help="device of which speedups are relative (default: the slowest)"
-    )
-    add_flags(charts, COMMON["metric"].here(help="metric of charts over time and of --compare"))
     charts_and_data = charts.add_argument(
         "--list", action="store_true", dest="list_charts", help="list the charts and the data they need"
     )

@@ -31,6 +31,7 @@ from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
+from benchmarking.core.settings import FILE, SWITCH, Setting, add_flags
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import flag_of
 from benchmarking.core.untrusted.redaction import from_home, last_line
@@ -47,16 +48,13 @@ TLS_FLAGS = ("tls_ca_file", "tls_cert", "tls_key")
 def add_tls(parser: Parser) -> None:
     group = parser.add_argument_group("connection to the cluster")
     few_need(group)
-    group.add_argument(
-        "--tls-ca-file", metavar="FILE", help="certificate authority of the cluster, PEM (default: no TLS)"
-    )
-    group.add_argument("--tls-cert", metavar="FILE", help="certificate of this machine, PEM (default: no TLS)")
-    group.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert, PEM (default: no TLS)")
-    group.add_argument(
-        "--insecure",
-        action="store_true",
-        help="connect to other machines without TLS, so that anyone on that network can run code on them "
-        "(default: without TLS on this machine only)",
+    insecure = "connect to other machines without TLS, so that anyone on that network can run code on them"
+    add_flags(
+        group,
+        Setting("tls_ca_file", FILE, "certificate authority of the cluster, PEM", default_words="no TLS"),
+        Setting("tls_cert", FILE, "certificate of this machine, PEM", default_words="no TLS"),
+        Setting("tls_key", FILE, "private key of --tls-cert, PEM", default_words="no TLS"),
+        Setting("insecure", SWITCH, f"{insecure} (default: without TLS on this machine only)"),
     )
 
 

@@ -195,8 +195,8 @@ FOLDER = Kind(metavar="DIR", python="str", parse=folder_to_write, check=_check_w
 """A folder that is written to."""
 DATABASE = Kind(metavar="FILE", python="str", parse=database_file, check=_check_word)
 WORD = Kind(metavar="NAME", python="str", parse=str, check=_check_word)
-DIR = replace(WORD, metavar="DIR")
-"""A folder that is read."""
+DIR, FILE = replace(WORD, metavar="DIR"), replace(WORD, metavar="FILE")
+"""A folder, and a file, that is read."""
 TEXT = Kind(metavar="TEXT", python="str", parse=str, check=_check_text)
 LIMITS = replace(TEXT, metavar="LIMITS", is_repeated=True)
 """Limits as `benchmarking.core.shared_settings.parse_limits` reads them, joined by commas or repeated."""

@@ -28,8 +28,8 @@ from benchmarking.core.command_line import Parser, clipped, command, database_fl
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.plugins import check_measuring
-from benchmarking.core.settings import add_flags
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.settings import NEW_FILE, SWITCH, WORD, Setting, add_flags
+from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
 from db.analysis.junit import STDOUT, junit_xml, write_for_ci
@@ -182,35 +182,29 @@ def _parser() -> Parser:
     what = parser.add_argument_group("results to judge")
     add_selection(what)
     which = what.add_mutually_exclusive_group()
-    which.add_argument("--run", metavar="ID", help="run id or unique prefix")
-    which.add_argument(
-        "--session",
-        metavar="ID",
-        help="session id or unique prefix (default: the newest, but for tune, ab and --find-rate)",
+    newest = "the newest, but for tune, ab and --find-rate"
+    add_flags(
+        which,
+        Setting("run", WORD, "run id or unique prefix", metavar="ID"),
+        Setting("session", WORD, "session id or unique prefix", metavar="ID", default_words=newest),
     )
     add_metrics(what)
-    confirmation = parser.add_argument_group("confirmation")
-    confirmation.add_argument("--confirm", action="store_true", help="measure regressions again in a fresh session")
-    add_flags(confirmation, SHARED["output_dir"].here(help="folder for the run files of --confirm"))
+    add_flags(
+        parser.add_argument_group("confirmation"),
+        Setting("confirm", SWITCH, "measure regressions again in a fresh session"),
+        SHARED["output_dir"].here(help="folder for the run files of --confirm"),
+    )
     output = parser.add_argument_group("output")
     add_shared(output, junit="JUnit XML, one test case per series")
-    output.add_argument(
-        "--markdown",
-        type=file_to_write,
-        nargs="?",
-        const=STDOUT,
-        metavar="FILE",
-        help="findings as Markdown, for a pull request comment, in FILE or on stdout (default: a table)",
+    words = "findings as Markdown, for a pull request comment, in FILE or on stdout (default: a table)"
+    output.add_argument("--markdown", type=file_to_write, nargs="?", const=STDOUT, metavar="FILE", help=words)
+    words = (
+        "GitHub workflow annotations on stdout, and the body of a pull request comment in FILE; with -, the body on "
+        "stdout and the annotations on stderr"
     )
-    output.add_argument(
-        "--github",
-        type=file_to_write,
-        metavar="FILE",
-        help="GitHub workflow annotations on stdout, and the body of a pull request comment in FILE; with -, the body "
-        "on stdout and the annotations on stderr",
-    )
-    add_shared(output, json="findings as JSON on stdout")
-    output.add_argument("--no-alerts", action="store_true", help="store neither alerts nor change points")
+    json = COMMON["json"].here(help="findings as JSON on stdout")
+    alerts = Setting("no_alerts", SWITCH, "store neither alerts nor change points")
+    add_flags(output, Setting("github", NEW_FILE, words), json, alerts)
     add_database(parser)
     return parser
 

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, add_aliases, choice, command, note
+from benchmarking.core.command_line import Parser, choice, command, note
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.metrics import METRICS
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import SWITCH, WORD, Setting, add_flags, add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.suggestions import meant_by
 from benchmarking.core.terminal import stdout_page
@@ -179,18 +179,14 @@ def _parser() -> Parser:
     what.add_argument(
         "selections", nargs="*", metavar="SELECTION", help="two selections; with --by one, or none for all results"
     )
-    what.add_argument("--by", metavar="FIELD", help=f"field whose values are compared: {', '.join(BY)}")
-    what.add_argument(
-        "--baseline",
-        metavar="VALUE",
-        help="value of --by to compare the others with (default: eager or float32, or what was measured first)",
+    first = "eager or float32, or what was measured first"
+    profiles = "compare the newest profiles of two selections, by layer, module and operator"
+    add_flags(
+        what,
+        Setting("by", WORD, f"field whose values are compared: {', '.join(BY)}", metavar="FIELD"),
+        Setting("baseline", WORD, "value of --by to compare the others with", metavar="VALUE", default_words=first),
+        Setting("profiles", SWITCH, profiles, other_flags=("--profile",)),
     )
-    profiles = what.add_argument(
-        "--profiles",
-        action="store_true",
-        help="compare the newest profiles of two selections, by layer, module and operator",
-    )
-    add_aliases(what, profiles, "--profile")
     add_settings(what, COMMON, "metric", "across", lists=("across",))
     output = parser.add_argument_group("output")
     add_settings(output, COMMON, "only_changes", "junit")

@@ -15,11 +15,10 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.argument_types import tag
 from benchmarking.core.command_line import add_aliases, command
 from benchmarking.core.errors import EXIT_OK, FormatError, UsageError
 from benchmarking.core.metrics import METRICS
-from benchmarking.core.settings import add_flags, one_of
+from benchmarking.core.settings import PATH, TAGS, Setting, add_flags, one_of
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.input_files import read_text
@@ -57,22 +56,11 @@ def main(argv: Sequence[str]) -> int:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     what = parser.add_argument_group("question")
     what.add_argument("sql", nargs="?", metavar="SQL", help="statement, or - for stdin")
-    what.add_argument("--file", type=Path, metavar="FILE", help="file with the statement")
-    what.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        type=tag,
-        metavar="NAME=VALUE",
-        help="value of $NAME in the statement, a number where one is expected and else text; repeatable",
-    )
-    what.add_argument(
-        "--describe",
-        nargs="?",
-        const=EVERYTHING,
-        metavar="TABLE",
-        help="print the data dictionary instead: all tables and views, or the columns of TABLE with unit and meaning",
-    )
+    value = "value of $NAME in the statement, a number where one is expected and else text; repeatable"
+    file = Setting("file", PATH, "file with the statement")
+    add_flags(what, file, Setting("param", TAGS, value, metavar="NAME=VALUE"))
+    words = "print the data dictionary instead: all tables and views, or the columns of TABLE with unit and meaning"
+    what.add_argument("--describe", nargs="?", const=EVERYTHING, metavar="TABLE", help=words)
     add_flags(what, COMMON["timeout"].here(help="time limit, in seconds", default=DEFAULT_TIMEOUT_S))
     output = parser.add_argument_group("output")
     most = "maximum rows in the formats table and vertical; the others print all"

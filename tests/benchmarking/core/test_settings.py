@@ -176,9 +176,7 @@ def flags_spelled_out() -> Counter[str]:
     for package in ("benchmarking", "db", "visualize"):
         for path in (ROOT / package).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
-            if (
-                not ("add_argument" in text or "add_flags" in text) or path.name == "service.py"
-            ):  # only we start it
+            if not ("add_argument" in text or "add_flags" in text) or path.name == "service.py":  # only we start it
                 continue
             functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
             calls = {node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)}
