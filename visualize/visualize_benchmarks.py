@@ -226,8 +226,8 @@ def _parser() -> Parser:
     )
     add_aliases(output, formats, "--formats")
     output.add_argument("--theme", choices=THEMES, default=THEMES[0], help="colours (default: %(default)s)")
-    json = SHARED["json"].here(help="one JSON list on stdout (default: one path per line)")
-    add_flags(output, json, SHARED["quiet"].here(help="no notes on stderr about missing charts"))
+    as_json = SHARED["json"].here(help="one JSON list on stdout (default: one path per line)")
+    add_flags(output, as_json, SHARED["quiet"].here(help="no notes on stderr about missing charts"))
     return parser
 
 

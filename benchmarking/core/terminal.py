@@ -264,20 +264,6 @@ def _print_traceback(kind: type[BaseException], error: BaseException, place: Tra
     sys.stderr.write("\n".join(terminal_text(line) for line in lines.split("\n")))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """The progress of some work."""
-
-    done: int
-    total: int
-    unit: str
-    """The counted unit: "points"."""
-    text: str
-    """The current activity in one or two lines, cut at the width of the terminal."""
-    left_s: float | None = None
-    """Estimated seconds left; None while there is no estimate."""
-
-
 class Display:
     """Progress on a stream (stderr by default): on a terminal, a bar with the time left and the current activity below
     it; elsewhere, only the lines written with `say`; if it is quiet, nothing."""
@@ -290,8 +276,12 @@ class Display:
         self._lines = ""
         self._bar: tuple[Live, Progress] | None = None
 
-    def show(self, state: State, *, immediate: bool = True) -> None:
-        """Draw the state; unless it `immediate`, at most five times a second. Does nothing if not on a terminal."""
+    def show(
+        self, text: str, *, done: int, total: int, unit: str, left_s: float | None = None, immediate: bool = True
+    ) -> None:
+        """Draw the current activity, one or two lines that are cut at the width of the terminal, and how many of the
+        counted things ("points") are done; unless `immediate`, at most five times a second. Does nothing if not on a
+        terminal."""
         now_s = time.monotonic()
         if not self.is_drawn or (not immediate and now_s - self._drawn_s < REDRAW_S):
             return
@@ -299,10 +289,10 @@ class Display:
         if self._bar is None:
             self._bar = self._begun()
         live, progress = self._bar
-        left = "" if not state.left_s else f"  about {duration(state.left_s)} left"
-        words = f"{state.done}/{state.total} {state.unit}{left}"
-        self._lines = visible(state.text, kept="\n")
-        progress.update(progress.task_ids[0], completed=state.done, total=state.total, description=words)
+        left = f"  about {duration(left_s)} left" if left_s else ""
+        self._lines = visible(text, kept="\n")
+        words = f"{done}/{total} {unit}{left}"
+        progress.update(progress.task_ids[0], completed=done, total=total, description=words)
         live.refresh()
 
     def _begun(self) -> tuple[Live, Progress]:

@@ -28,7 +28,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.storage_paths import check_database, database_exists, is_lake
 from benchmarking.core.tables import Table, table_text
-from benchmarking.core.terminal import Display, State, stdout_page
+from benchmarking.core.terminal import Display, stdout_page
 from benchmarking.core.text import counted, grouped, listed
 from db.commands.arguments import (
     add_database,
@@ -241,7 +241,7 @@ def _import(arguments: argparse.Namespace, again: dict[str, list[str]]) -> list[
 
 def _with_progress(files: Sequence[tuple[Path, bool]], display: Display) -> Iterator[tuple[Path, bool]]:
     for done, file in enumerate(files):
-        display.show(State(done=done, total=len(files), unit="files", text=str(file[0])), immediate=False)
+        display.show(str(file[0]), done=done, total=len(files), unit="files", immediate=False)
         yield file
 
 

@@ -15,7 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -25,7 +25,7 @@ from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Cell, Measurement, Point, to_json
 from benchmarking.core.tables import table_of, table_text
 from benchmarking.core.temporary import FOLDER
-from benchmarking.core.terminal import Display, State
+from benchmarking.core.terminal import Display
 from benchmarking.core.text import counted, duration, listed, number
 from benchmarking.core.untrusted.redaction import cut_to, redacted
 from benchmarking.measure.context import Live, Settings
@@ -292,11 +292,8 @@ class Progress(Observer):
             self.status.write()
 
     def _show(self, text: str, *, immediate: bool = True) -> None:
-        activity = self._machines or text
-        self._display.show(
-            State(done=self._finished(), total=self._total(), unit="points", text=activity, left_s=self.left_s),
-            immediate=immediate,
-        )
+        counts: dict[str, Any] = {"done": self._finished(), "total": self._total(), "unit": "points"}
+        self._display.show(self._machines or text, **counts, left_s=self.left_s, immediate=immediate)
 
     def _finished(self) -> int:
         return sum(track.points_finished for track in self.tracks)

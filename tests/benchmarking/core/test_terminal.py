@@ -11,9 +11,9 @@ import threading
 import pytest
 
 from benchmarking.core import terminal
-from benchmarking.core.terminal import Display, Page, State, page_of, width_of
+from benchmarking.core.terminal import Display, Page, page_of, width_of
 
-STATE = State(done=3, total=8, unit="points", text="gpt2 on cpu  b1 s32\nmeasure 12 calls", left_s=120.0)
+STATE = {"done": 3, "total": 8, "unit": "points", "text": "gpt2 on cpu  b1 s32\nmeasure 12 calls", "left_s": 120.0}
 
 
 class Terminal(io.StringIO):
@@ -38,7 +38,7 @@ def settings(monkeypatch):
 def shown(stream, *states, line=None):
     display = Display(stream)
     for state in states:
-        display.show(state)
+        display.show(**state)
     if line is not None:
         display.say(line)
     display.close()
@@ -60,7 +60,7 @@ def test_permanent_lines_are_printed_above_the_bar():
 
 def test_bars_are_at_most_as_wide_as_the_terminal(settings):
     settings.setenv("COLUMNS", "40")
-    text = shown(Terminal(), State(done=0, total=1, unit="points", text="x" * 100))
+    text = shown(Terminal(), {"done": 0, "total": 1, "unit": "points", "text": "x" * 100})
     assert "x" * 39 + "…" in text
     assert "x" * 40 not in text
 
@@ -82,7 +82,7 @@ def test_pipes_and_dumb_terminals_get_plain_lines(settings, stream):
 
 def test_a_killed_process_leaves_the_terminal_with_its_cursor():
     stream = Terminal()
-    Display(stream).show(STATE)
+    Display(stream).show(**STATE)
     assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")
 
 
@@ -91,11 +91,11 @@ def test_routine_states_are_drawn_at_most_five_times_a_second(settings):
     settings.setattr(terminal.time, "monotonic", lambda: now_s[0])
     stream = Terminal()
     display = Display(stream)
-    display.show(STATE)
+    display.show(**STATE)
     drawn = [stream.getvalue()]
     for step_s in (0.05, 0.1, 0.1):
         now_s[0] += step_s
-        display.show(STATE, immediate=False)
+        display.show(**STATE, immediate=False)
         drawn.append(stream.getvalue())
     display.close()
     assert drawn[0] == drawn[1] == drawn[2]
@@ -105,7 +105,7 @@ def test_routine_states_are_drawn_at_most_five_times_a_second(settings):
 def test_nothing_runs_between_redraws():
     before = threading.active_count()
     display = Display(Terminal())
-    display.show(STATE)
+    display.show(**STATE)
     assert threading.active_count() == before
     display.close()
 
@@ -113,11 +113,11 @@ def test_nothing_runs_between_redraws():
 def test_a_reopened_display_keeps_lines_printed_in_between():
     stream = Terminal()
     display = Display(stream)
-    display.show(STATE)
+    display.show(**STATE)
     display.close()
     stream.write("run file: x.json\n")
     at = len(stream.getvalue())
-    display.show(STATE)
+    display.show(**STATE)
     assert "\x1b[1A" not in stream.getvalue()[at:]
     display.close()
 
