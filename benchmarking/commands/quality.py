@@ -29,7 +29,7 @@ from benchmarking.core.settings import add_flags, add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import told_apart, why_text, wrapped
+from benchmarking.core.text import grouped, told_apart, why_text, wrapped
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.flags import repeated_request
 from benchmarking.sweep.plan.measuring_settings import MEASURING, QUALITY, measured_by
@@ -139,10 +139,8 @@ def _plans(
     stored: Sequence[MeasuredRun], names: Mapping[str, str], quality: QualitySettings, *, timeout_s: float, again: bool
 ) -> tuple[list[tuple[CellPlan, list[MeasuredRun]]], dict[str, str]]:
     """What to measure, each with the runs that it is stored with, and what is left out and why."""
-    by_setup: dict[str, list[MeasuredRun]] = {}
-    for run in stored:
-        facts = {name: value for name, value in to_json(run).items() if name not in NOT_SETUP}
-        by_setup.setdefault(canonical_hash(facts), []).append(run)
+    facts = [{name: value for name, value in to_json(run).items() if name not in NOT_SETUP} for run in stored]
+    by_setup = grouped(zip(map(canonical_hash, facts), stored, strict=True))
     planned, left_out, session_id = list[tuple[CellPlan, list[MeasuredRun]]](), dict[str, str](), uuid7()
     for runs in by_setup.values():
         newest_at = {point.label: run for run in runs for point in run.points}  # they are oldest first

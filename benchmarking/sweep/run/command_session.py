@@ -120,15 +120,9 @@ def run_plans(
 
     with spool.opened_folder(output_dir) as folder:
         note_choices(plans)
+        tracks = [Track(plan, folder) for plan in plans]
         return _measure(
-            [Track(plan, folder) for plan in plans],
-            output_dir is not None,
-            ingest,
-            show,
-            device_wait_s,
-            finished=finished,
-            interrupted=interrupted,
-            executor=executor,
+            tracks, output_dir is not None, ingest, show, device_wait_s, (), finished, interrupted, executor
         )
 
 
