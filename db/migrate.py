@@ -62,12 +62,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "bd9b3f42b0609b7f389c55db0b4d53b580b34eee499956705282ce29d4837dd5",  # created and read by DuckDB 1.5
-    "5316da50ec6adbbe248381b31d72b6128dc9d0bfad4902979dcc1c6df811689d",  # created and read by 2.0
-    "c9ba954a9d0022730bc483a5bcb24544690bd2c3bbc584bc3eba3ce0794d72bc",  # created by 1.5, read by 2.0
-    "e8eb71c2482031514f2fe04364ec60697e270ddc630dd6e7602557d005dfcecc",  # created by 2.0, read by 1.5
-    "ce33225a715b6e07fbf8acbca44edd00a3032a902479607cc3b3f0b5b29e493b",  # that, next written by 2.0, read by 1.5
-    "f756dbc9f57909420f02c34c535ee05460d061cc236f04b98a305444221248f7",  # the first, next written by 2.0, read by 1.5
+    "a4278becd541cceb938c3960228d5fe9e6bcb1f794d047499c64e74eb6e682a8",  # created and read by DuckDB 1.5
+    "48b556cbff7039971aa08e896d0d31905fda59d622c60e88725e6d540a542212",  # created and read by 2.0
+    "c230acbfdd160368a0931cf0fb996250756b8bd26197b258653ceeccae4e7076",  # created by 1.5, read by 2.0
+    "d5c6e899c5e8f9578a76468ae1736c9bbe3b1a6a88388781655317c9713eefde",  # created by 2.0, read by 1.5
+    "e6dcfd0fad8c8c4807879cd7713a361140771d74c65cd800140af3cf6b506352",  # that, next written by 2.0, read by 1.5
+    "9036073872abf7b89d891838795a8e3008b56da12debc2783c4b0283048a7da9",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

@@ -149,7 +149,7 @@ COMMENT ON COLUMN raw_benchmark_data.compacted_at IS 'When the samples were repl
 COMMENT ON TABLE requests IS 'Requests of a load test. Times are in ms from started_at, by the generator''s clock; NULL for events that did not happen. The view request_times has the latencies.';
 COMMENT ON COLUMN requests.started_at IS 'Time 0 of the repetition, UTC.';
 COMMENT ON COLUMN requests.intended_ms IS 'Intended start of the request, in ms: by the schedule of an open loop; in a closed loop, when a slot became free.';
-COMMENT ON COLUMN requests.token_ms IS 'Arrival of each chunk with output, in ms. A chunk is not always one token. Empty if there were too many to keep.';
+COMMENT ON COLUMN requests.token_ms IS 'Arrival of each chunk with output, in ms. A chunk is not always one token. Empty if there were too many to keep, or if they were compacted.';
 COMMENT ON COLUMN requests.end_ms IS 'End of the response ([DONE], or the reason for finishing) or of the attempt, in ms. Up to schema version 10: end of the body.';
 COMMENT ON COLUMN requests.last_token_ms IS 'Arrival of the last output, in ms; NULL if unknown.';
 COMMENT ON COLUMN requests.closed_ms IS 'End of the body of the response, in ms, which a server may hold open; NULL if unknown.';

@@ -1,6 +1,7 @@
 """Replaces raw samples of old results with quantiles per launch; results and their statistics are kept.
 
-Requests of load tests also lose their token arrival times, except the first token and the end.
+Requests of load tests also lose their token arrival times, except the first and the last, unless tokens were hidden:
+only the number of arrivals says then over how many the time per output token is.
 """
 
 # 2026-11-21: 20 steps, so 21 quantiles per launch, among them minimum, maximum, quartiles, median, p90 and p95; mean,
@@ -54,13 +55,14 @@ DAYS = {"d": 1, "w": 7}
 KEPT_NOTE = (
     "kept: every column of benchmark_results; per launch the number of samples, mean, median and p99, "
     "the minimum, the maximum and every 5 % between them (view raw_quantiles); "
-    "per request its start, first token, end and token counts"
+    "per request its start, first and last token, end and token counts"
 )
 
 OLD_RESULTS = "SELECT result_id FROM all_results WHERE started_at < ? AND ({condition}) ORDER BY result_id"
 IS_LONG = f"compacted_at IS NULL AND sample_count >= {MIN_SAMPLES}"
 HAS_COMPACTED_GAPS = f"""
-len(token_ms) > 0 AND result_id IN (SELECT unnest($results)) AND EXISTS (
+len(token_ms) > 0 AND tokens_counted_by IS DISTINCT FROM 'hidden'
+AND result_id IN (SELECT unnest($results)) AND EXISTS (
     SELECT 1 FROM raw_benchmark_data gaps
     WHERE gaps.result_id = requests.result_id AND gaps.launch = requests.launch
         AND gaps.metric = 'inter_token_latency'

@@ -23,7 +23,8 @@ SELECT
     meets_limits,
     conversation,
     turn,
-    len(token_ms) AS chunks
+    CASE WHEN len(token_ms) > 0 OR (first_token_ms IS NULL AND (tokens_out = 0 OR (tokens_out IS NULL AND error <> '')))
+        THEN len(token_ms) END AS chunks
 FROM (
     SELECT *, CASE WHEN tokens_counted_by = 'hidden' THEN len(token_ms) ELSE tokens_out END AS tokens_streamed
     FROM requests
@@ -39,7 +40,7 @@ COMMENT ON COLUMN request_times.time_to_first_token_ms IS 'From the intended sta
 COMMENT ON COLUMN request_times.time_per_output_token_ms IS 'From the first output to the last, over the output tokens after the first, in ms; NULL for fewer than two tokens, or if all arrived together (within 0.1 ms). To the end if the time of the last output is unknown, as in imported load tests. At most this long where tokens_counted_by is chunks or hidden: each chunk counts as one token.';
 COMMENT ON COLUMN request_times.latency_ms IS 'From the intended start to the end of the response, in ms.';
 COMMENT ON COLUMN request_times.service_time_ms IS 'From sending to the end, in ms.';
-COMMENT ON COLUMN request_times.chunks IS 'Chunks with output that arrived; a chunk is not always one token.';
+COMMENT ON COLUMN request_times.chunks IS 'Chunks with output that arrived, of which one is not always one token; NULL if unknown, as in imported load tests and where the times were too many to keep or were compacted.';
 COMMENT ON COLUMN request_times.tokens_in IS 'Tokens of the prompt, as the server counts them.';
 COMMENT ON COLUMN request_times.tokens_out IS 'Tokens of the output; see tokens_counted_by.';
 COMMENT ON COLUMN request_times.tokens_counted_by IS 'tokenizer, chunks (at most the number of tokens), or hidden (a server that did not stream all); NULL for the count of the server, runtime or imported tool.';

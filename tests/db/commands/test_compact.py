@@ -24,7 +24,7 @@ from db.commands.compact import main
 from db.upkeep.merging import merge
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
-from tests.helpers.load import make_load
+from tests.helpers.load import make_load, make_requests
 from tests.helpers.records import with_own_median
 
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
@@ -153,7 +153,9 @@ def test_a_dry_run_measures_on_a_copy_and_changes_nothing(filled, capsys):
 
 def test_token_arrivals_are_dropped_with_their_gaps_and_the_load_still_merges(filled, tmp_path, capsys):
     gaps = (make_samples("inter_token_latency", 60), make_samples("inter_token_latency", 30))
-    loads = [with_samples(make_load(rates=(1.0,), **OLD), one) for one in gaps]
+    hidden = make_requests(tokens_out=(20, None), tokens_counted_by=("hidden", None))
+    loads = [with_samples(make_load(rates=(1.0,), **OLD), one) for one in (*gaps, gaps[0])]
+    loads[2] = replace(loads[2], results=(replace(loads[2].results[0], requests=(hidden,)),))
     for path in (filled, Path(shutil.copy2(filled, tmp_path / "other.duckdb"))):
         with Warehouse.open(path) as warehouse:
             for load in loads:
@@ -165,8 +167,9 @@ def test_token_arrivals_are_dropped_with_their_gaps_and_the_load_still_merges(fi
     assert run(filled, "--yes") == 0
     assert "2 token arrival times are dropped" in capsys.readouterr().out
     assert rows(filled, times) == before
-    kept = rows(filled, "SELECT result_id FROM requests WHERE len(token_ms) > 0")
-    assert [row["result_id"] for row in kept] == [loads[1].results[0].result_id]
+    chunks = rows(filled, "SELECT result_id, list(chunks ORDER BY ordinal) AS n FROM request_times GROUP BY result_id")
+    dropped, short, uncounted = (load.results[0].result_id for load in loads)
+    assert {row["result_id"]: row["n"] for row in chunks} == {dropped: [None, 0], short: [2, 0], uncounted: [2, 0]}
     with Warehouse.open(filled) as warehouse:
         assert verify(warehouse) == []
         assert merge(warehouse, tmp_path / "other.duckdb").added["requests"] == 0
