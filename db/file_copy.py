@@ -14,8 +14,10 @@ such a write is torn. So whatever was read of a file that is being written is re
 from __future__ import annotations
 
 import errno
+import filecmp
 import glob
 import hashlib
+import itertools
 import os
 import shutil
 import stat
@@ -150,17 +152,22 @@ def _apply_log(copy: Path, path: Path) -> None:
 
 
 def old_copies(path: Path) -> list[Path]:
-    """The copies of the file that were kept before its upgrades."""
+    """The files with names of copies that were kept before upgrades of the file."""
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.schema-*.backup"))
 
 
 def keep_old(path: Path, version: int, *, lock_timeout_s: float) -> None:
-    """Copy a file of an older schema next to it, before it is upgraded; an existing copy is kept. Raises
-    StorageError."""
-    target = path.with_name(f"{path.name}.schema-{version}.backup")
-    if not target.exists():
-        copy_as_it_is(path, target, lock_timeout_s=lock_timeout_s)
-        note(f"{path}: schema {version} is upgraded; the old file is kept as {target} until --verify finds no fault")
+    """Copy a file of an older schema next to it, under a name that is free, before it is upgraded. A copy that an
+    interrupted upgrade has left is enough. Raises StorageError."""
+    earlier, numbers = old_copies(path), itertools.chain([""], (f".{number}" for number in itertools.count(1)))
+    names = (path.with_name(f"{path.name}.schema-{version}{number}.backup") for number in numbers)
+    target = next(name for name in names if not name.exists())
+    copy_as_it_is(path, target, lock_timeout_s=lock_timeout_s)
+    with storage_errors(f"{path} cannot be compared with its copies"):
+        if any(filecmp.cmp(one, target, shallow=False) for one in earlier):
+            target.unlink()
+            return
+    note(f"{path}: schema {version} is upgraded; the old file is kept as {target} until --verify finds no fault")
 
 
 def copy_as_it_is(path: Path, target: Path, *, lock_timeout_s: float) -> None:

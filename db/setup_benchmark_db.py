@@ -20,7 +20,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, command, flag_words, note
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.run_file import MAX_RAW
 from benchmarking.core.settings import PATH, SWITCH, Setting, add_flags
@@ -30,7 +30,7 @@ from db.commands.arguments import add_database, add_shared, command_parser, conf
 from db.file_copy import copy_as_it_is, old_copies
 from db.migrate import latest_version
 from db.upkeep.verify import inspected, leftovers_near, repair, unread_log, verify
-from db.warehouse import Warehouse
+from db.warehouse import OutdatedError, Warehouse
 
 NAME = "setup_benchmark_db"
 EXAMPLES = """
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
             has_fault = len(report["findings"]) > len(unread)
             if not has_fault and not is_lake(arguments.db_path) and warehouse.file_version is None:
                 # The copies that were kept before upgrades, now that the file has no fault.
-                for old in old_copies(Path(arguments.db_path).resolve()):
+                for old in filter(_is_old_copy, old_copies(Path(arguments.db_path).resolve())):
                     with suppress(OSError):  # a read-only medium
                         old.unlink()
                         report.setdefault("removed_old", []).append(str(old))
@@ -179,6 +179,18 @@ def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:
     # A mistyped path must not pass as an empty database.
     create = not (arguments.compact or arguments.repair) or bool(arguments.ingest)
     return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=create)
+
+
+def _is_old_copy(path: Path) -> bool:
+    """Whether it is what its name says: a database of that schema."""
+    try:
+        with Warehouse.open(path, read_only=True):
+            version = latest_version()
+    except OutdatedError as error:
+        version = error.version
+    except StorageError:
+        return False
+    return f".schema-{version}." in path.name
 
 
 def _files(outcome: ingestion.Loaded, places: Sequence[Path]) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -54,6 +55,23 @@ def test_an_upgrade_keeps_the_old_file_until_it_is_verified(tmp_path, file_of_ve
     setup(path, "--verify")
     assert not kept.exists()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.duckdb", "b.duckdb"]
+
+
+def test_a_file_that_has_the_name_of_the_kept_one_is_no_copy_of_it_and_stays(
+    tmp_path, file_of_version, make_run, capsys
+):
+    path = file_of_version(9, tmp_path / "a.duckdb", make_run())
+    notes, kept = tmp_path / "a.duckdb.schema-9.backup", tmp_path / "a.duckdb.schema-9.1.backup"
+    notes.write_text("mine")
+    setup(path)
+    assert f"the old file is kept as {kept} until --verify finds no fault" in capsys.readouterr().err
+    shutil.copy2(kept, path)
+    setup(path)  # as after an interrupted upgrade: its copy is there already
+    assert (version_of(path), version_of(kept)) == (latest_version(), 9)
+    assert sorted(tmp_path.iterdir()) == sorted([path, notes, kept])
+    setup(path, "--verify")
+    assert sorted(tmp_path.iterdir()) == [path, notes]
+    assert notes.read_text() == "mine"
 
 
 @pytest.mark.parametrize("addition", ["CREATE VIEW later AS SELECT 1", "CREATE MACRO max(x) AS 0", "CREATE SCHEMA x"])
