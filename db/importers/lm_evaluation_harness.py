@@ -28,11 +28,16 @@ from db.importers.support.serving import server_host
 
 PAIR = re.compile(r"(?:^|,)(\w+)=([^,]+)")
 """An argument in a text of several."""
-RUNTIMES = {"hf": "eager", "hf-auto": "eager", "hf-causal": "eager", "huggingface": "eager", "gguf": "llama.cpp"}
+RUNTIMES = {
+    **dict.fromkeys(("hf", "huggingface", "steered"), "eager"),
+    **dict.fromkeys(("gguf", "ggml"), "llama.cpp"),
+    "vllm": "vllm",
+}
+"""First word of a kind of model ("hf-multimodal", "vllm-vlm") -> the engine, if it is another word than the kind."""
 ENGINES = {"model_parallel": "eager", "gpu_memory_utilization": "vllm", "mem_fraction_static": "sglang"}
 """lighteval writes all fields of a model's configuration: those that only one engine has."""
 OF_THE_TOOL = {"versions", "n-shot", "n-samples", "lm_eval_version", "total_evaluation_time_seconds"}
-CLIENT = re.compile(r"(?:local|openai|anthropic|vllm-server|sglang-server)-?(?:chat-)?completions?|openai-\w+")
+CLIENT = re.compile(r".*completions?|(?:openai|anthropic)-\w+|sglang-generate|litellm.*|watsonx_llm|textsynth")
 """A kind of model that asks a server."""
 FILE_DATE = re.compile(r"results_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)")
 NAMES = ("alias", "name", "sample_len", "samples", "sample_count")
@@ -157,7 +162,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         stated_times=(ended[0] if ended and "date" not in top else None,),
         device_type=device.partition(":")[0],
         device_selector=device,
-        runtime=SERVER if CLIENT.fullmatch(kind) else RUNTIMES.get(kind, kind or "unknown"),
+        runtime=SERVER if CLIENT.fullmatch(kind) else RUNTIMES.get(kind.partition("-")[0], kind or "unknown"),
         runtime_mode={**changes, **conditions, "harness": harness},
         host=server_host(given.get("base_url")),
         precision_word=word,

@@ -490,6 +490,24 @@ def evaluation(folder, *, scores=None, date=1772366400.25, **config):
     return run
 
 
+@pytest.mark.parametrize(
+    ("kind", "runtime"),
+    [
+        *((kind, "eager") for kind in ("hf", "hf-auto", "hf-causal-experimental", "hf-multimodal", "huggingface")),
+        *((kind, "vllm") for kind in ("vllm", "vllm-vlm")),
+        *((kind, "server") for kind in ("local-chat-completions", "azure-openai-chat-completions", "openai-chat")),
+        *(
+            (kind, "server")
+            for kind in ("anthropic-chat", "sglang-generate", "litellm-chat", "vllm-server-completions")
+        ),
+        *((kind, kind) for kind in ("sglang", "openvino", "onnxruntime-genai")),
+        ("ggml", "llama.cpp"),
+    ],
+)
+def test_kinds_of_models_of_the_harness_are_the_engine_they_run_in(tmp_path, kind, runtime):
+    assert evaluation(tmp_path, model=kind).cell.runtime == runtime
+
+
 def test_the_score_of_an_evaluation_is_the_mean_of_its_tasks_with_the_interval_of_independent_errors(tmp_path):
     run = evaluation(tmp_path)
     accuracy = run.quality.values["task_accuracy"]
