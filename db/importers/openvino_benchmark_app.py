@@ -15,7 +15,15 @@ from benchmarking.core.records import NOT_SUPPORTED, Doubt, Point, Scalar, Sever
 from db.importers.support.building import ForeignRun, Format, precision_of, shaped
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
-from db.importers.support.reading import INT32_MAX, Fields, MetricTable, csv_lines, parsed_number, understood
+from db.importers.support.reading import (
+    INT32_MAX,
+    Fields,
+    MetricTable,
+    csv_lines,
+    parsed_number,
+    printed_lines,
+    understood,
+)
 from db.importers.support.serving import NOT_STATED
 
 DEFINITIONS = {
@@ -361,7 +369,7 @@ def _printed_parts(text: str) -> list[tuple[int, list[str]]]:
     parts: list[tuple[int, list[str]]] = []
     if "Throughput:" not in text or " FPS" not in text:
         return parts
-    lines, begin, is_counted, has_command = text.splitlines(), 0, False, False
+    lines, begin, is_counted, has_command = printed_lines(text), 0, False, False
     for at, line in enumerate(lines):
         has_command |= bool(COMMAND.search(line))
         if line.lstrip().startswith("[Step 1/11]") and not has_command:

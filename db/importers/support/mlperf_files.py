@@ -15,7 +15,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family
 from db.importers.support.files import ForeignFile, beside, called_like, stored
-from db.importers.support.reading import Fields, has_keys, shortened
+from db.importers.support.reading import Fields, has_keys, printed_lines, shortened
 
 MODELS: dict[str, tuple[Family | None, str]] = {
     "bert": ("encoder-only", "question-answering"),
@@ -276,7 +276,7 @@ def of_detail(file: ForeignFile) -> list[dict[str, Any]]:
     """The events of each detailed log in a text by key; the last event of each key."""
     events: dict[str, Any] = {}
     logs = [events]
-    for number, line in enumerate((file.text or "").splitlines(), 1):
+    for number, line in enumerate(printed_lines(file.text or ""), 1):
         if not line.startswith(MARK):
             continue
         try:

@@ -560,7 +560,7 @@ def put_at(values: dict[str, Any], path: Sequence[str], value: Any, row: Fields)
 def find_header(file: ForeignFile, fits: Callable[[list[str]], bool]) -> tuple[int, list[str]]:
     """Number and cells of the first line that `fits` as the header of a table; 0 and no cells without one. Programs
     print lines above it."""
-    for number, line in enumerate(file.head.splitlines()[:MAX_LINES_ABOVE], 1):
+    for number, line in enumerate(printed_lines(file.head)[:MAX_LINES_ABOVE], 1):
         try:
             cells = next(csv.reader([line]), [])
         except csv.Error:

@@ -212,3 +212,9 @@ def test_the_hardware_id_does_not_depend_on_the_device_index():
     gpu = a_run(Point(batch_size=1), device_type="openvino", device_selector="openvino:GPU")
     cpu = a_run(Point(batch_size=1), device_type="openvino", device_selector="openvino:CPU")
     assert gpu.hardware.hardware_id != cpu.hardware.hardware_id
+
+
+def test_a_table_below_a_progress_bar_has_all_of_its_rows():
+    file = foreign("10%\r20%\r30%\x0c\na,b\n1,2\n3,?\n", "f.csv")
+    rows = list(csv_rows(file, has_columns("a", "b")))
+    assert [(row.path, row.text("a")) for row in rows] == [("line 3", "1"), ("line 4", "3")]
