@@ -21,12 +21,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.axes import POINT_FIELDS
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import FormatError
 from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import SERVER, Json, Result, Scalar, canonical_hash
-from db.importers.support.building import ForeignRun, Format, exported, is_amd
+from benchmarking.core.records import SERVER, Json, Point, Result, Scalar, canonical_hash
+from db.importers.support.building import ForeignRun, Format, exported, exported_axes, is_amd
 from db.importers.support.files import ForeignFile, beside, called_like, stored
 from db.importers.support.measures import as_exported, in_ms, measured
 from db.importers.support.reading import (
@@ -418,26 +419,27 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         mode |= {f"{role}_{name}": value for name in PARALLELISM if (value := parallelism.integer(name)) is not None}
         further = {name: parallelism.integer(name) or 1 for name in FURTHER_PARALLELISM}
         mode |= {f"{role}_{name}": value for name, value in further.items() if value > 1}
-    if not is_own:
-        mode |= _of_stack(stack)
-        of_sender = settings.other_settings(set(settings) - SINGLE_SENDER.keys(), SINGLE_SENDER)
-        mode |= {f"load_{name}": value for name, value in of_sender.items()}
-    if (workload := load.section("metadata").text("cfg_id")) is not None:
-        mode["workload"] = workload
     tools = _joined(entry.text("tool") for entry in engines)
     setup: dict[str, Any] = {"device_type": kind, "device_name": accelerator or None, "runtime": engine_name(tools)}
     setup["task"] = "text-generation"
     if setup["runtime"] == SERVER and tools.lower() not in ("", SERVER):
         mode["engine"] = tools  # one that is not known: two of them are no series
-    mode |= load_mode(result)
-    if is_own:
-        mode.pop("engine", None)
+    if not is_own:
+        mode |= _of_stack(stack)
+        of_sender = settings.other_settings(set(settings) - SINGLE_SENDER.keys(), SINGLE_SENDER)
+        mode |= {f"load_{name}": value for name, value in of_sender.items()} | load_mode(result)
+    else:
         own = exported(natives[0])
         setup |= own | {"runtime": tools or setup["runtime"], "is_simulated": of_load.flag("simulated") is True}
         if accelerator == setup["device_type"]:
             setup["device_name"] = None  # not known
-        mode |= own.get("runtime_mode", {})
+        mode = own.get("runtime_mode", {})
         result = as_exported(result, of_load.items("doubts"), of_load.text("validity"))
+    sizes, workload = of_load.section("point"), load.section("metadata").text("cfg_id")
+    if "batch_size" in sizes:
+        result = replace(result, point=_own_point(sizes))
+    elif workload is not None:
+        mode["workload"] = workload
     yield ForeignRun(
         model_id=_joined(entry.section("model").text("name") for entry in engines) or "unknown",
         results=[result],
@@ -450,6 +452,12 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         versions={entry.text("tool") or "engine": entry.text("tool_version") for entry in engines},
         kept={"report": Fields(file, data).rest()},
     )
+
+
+def _own_point(sizes: Fields) -> Point:
+    """The point of a result of ours, of which a report has the product of batch size and concurrency alone."""
+    stated: Any = {name: size for name in POINT_FIELDS if (size := sizes.count(name)) is not None}
+    return Point(**{"batch_size": 1, **stated}, axes=exported_axes(sizes.any("axes")))
 
 
 def _of_stack(stack: Sequence[Fields]) -> dict[str, Scalar]:
