@@ -15,7 +15,7 @@ from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar, Status
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format
-from db.importers.support.files import ForeignFile, beside, called_like
+from db.importers.support.files import ForeignFile, beside, called_like, each_beside
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
     MAX_YAML_BYTES,
@@ -148,8 +148,11 @@ def _stated_by_build(file: ForeignFile, name: str) -> set[tuple[object, ...]]:
     """The numbers that the file of the build of this name, below the report's folder, states."""
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
         return set()
-    found = (beside(file, path) for path in called_like(file, f"{name}/{STATS}", f"builds/{name}/{STATS}"))
-    return {_stated(one) for build in found if build is not None and recognises(build) for one in _of_build(build)}
+    return each_beside(file, called_like(file, f"{name}/{STATS}", f"builds/{name}/{STATS}"), _stated_in)
+
+
+def _stated_in(build: ForeignFile) -> frozenset[tuple[object, ...]]:
+    return frozenset(map(_stated, _of_build(build))) if recognises(build) else frozenset()
 
 
 def _stated(one: Fields) -> tuple[object, ...]:

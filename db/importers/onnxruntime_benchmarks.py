@@ -34,7 +34,7 @@ from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from benchmarking.core.text import grouped
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of, unnamed
-from db.importers.support.files import ForeignFile, beside, called_like
+from db.importers.support.files import ForeignFile, called_like, each_beside
 from db.importers.support.measures import BATCH_NOT_STATED, SAME_RATE, block, foreign_result, in_ms, measured
 from db.importers.support.reading import (
     LARGEST,
@@ -412,6 +412,7 @@ def _given(command: str) -> dict[str, str]:
     return given | ({"model": (path[1] if path[2] == "model" else None) or path[2]} if path else {})
 
 
+Mean = tuple[str, str, float | None]
 Cell = tuple[str, str, str, str, str]
 """Model, precision, execution provider, package and its version; precision and version may be empty."""
 
@@ -537,13 +538,7 @@ def read_transformers(file: ForeignFile) -> Iterator[ForeignRun]:
     if not csv_header(file, _is_summary_header):
         file.without_results("fusion statistics of benchmark.py: numbers of operators, no times")
     # What details in the folder state is theirs: they have its time, too.
-    details = [one for path in called_like(file, "*detail*.csv") if (one := beside(file, path)) is not None]
-    detailed = {
-        _mean_of(run, run.results[0])
-        for one in details
-        if csv_header(one, IS_DETAIL)
-        for run in understood(one, csv_rows(one, IS_DETAIL), _of_detail)
-    }
+    detailed = each_beside(file, called_like(file, "*detail*.csv"), _means_in)
     found = False
     for run in understood(file, csv_rows(file, _is_summary_header, ends_early=True), _of_summary):
         if own := [result for result in run.results if _mean_of(run, result) not in detailed]:
@@ -553,7 +548,13 @@ def read_transformers(file: ForeignFile) -> Iterator[ForeignRun]:
         file.without_results("all its numbers are in the details beside it")
 
 
-def _mean_of(run: ForeignRun, result: Result) -> tuple[str, str, float | None]:
+def _means_in(details: ForeignFile) -> frozenset[Mean]:
+    """The means that a file of details states; none of another file."""
+    rows = csv_rows(details, IS_DETAIL) if csv_header(details, IS_DETAIL) else ()
+    return frozenset(_mean_of(run, run.results[0]) for run in understood(details, rows, _of_detail))
+
+
+def _mean_of(run: ForeignRun, result: Result) -> Mean:
     """A mean latency with its setup and sizes, by which it is known in the summary and in the details."""
     return repr(replace(run, **OF_ROW)), result.point.label, result.metrics.get("latency_mean_ms")
 

@@ -17,15 +17,15 @@ import os
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from io import BytesIO
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError, StorageError, first_line
@@ -52,6 +52,8 @@ from db.connection import connect
 if TYPE_CHECKING:
     from db.importers.support.building import Format
 
+
+Value = TypeVar("Value")
 
 START = re.compile(r"\s*[\[{]")
 BETWEEN = re.compile(r"[\s,]*")
@@ -641,6 +643,28 @@ def beside(file: ForeignFile, path: Path, folder: Path | None = None) -> Foreign
     except StorageError as error:
         file.leave_out(found.name, f"not read: {first_line(error).removeprefix(f'{found}: ')}")
         return None
+
+
+def each_beside(
+    file: ForeignFile, paths: Iterable[Path], read: Callable[[ForeignFile], frozenset[Value]]
+) -> set[Value]:
+    """All that `read` finds in other files of the folder, each of which is read once for all files that it completes.
+    One that cannot be read is named as left out."""
+    found = set[Value]()
+    for path in paths:
+        if (other := stored_beside(file, path)) is None:
+            continue
+        try:
+            state = other.stat()
+            found |= _read_once(read, other, state.st_mtime_ns, state.st_size)
+        except (OSError, StorageError) as error:
+            file.leave_out(other.name, f"not read: {first_line(error).removeprefix(f'{other}: ')}")
+    return found
+
+
+@lru_cache(maxsize=10_000)
+def _read_once(read: Callable[[ForeignFile], frozenset[Value]], path: Path, *_state: int) -> frozenset[Value]:
+    return read(read_file(path))
 
 
 def stored_beside(file: ForeignFile, path: Path, folder: Path | None = None) -> Path | None:

@@ -17,6 +17,7 @@ from db.analysis.compare.comparison import compare
 from db.analysis.selection import Selection
 from db.commands.recommend import main as recommend
 from db.commands.show import main as show
+from db.importers import onnxruntime_benchmarks
 from db.importers.support.files import NoResultsError, read_file
 from db.run_records import qualities, store_quality, stored_runs
 from db.warehouse import Warehouse
@@ -309,6 +310,18 @@ def test_what_onnxruntimes_details_state_is_not_stored_once_more_from_the_summar
     (tmp_path / "summary.csv").write_text(text.replace(of_other, of_same.format("7.480")))
     with pytest.raises(NoResultsError, match=r"all its numbers are in the details beside it"):
         runs(tmp_path / "summary.csv")
+
+
+def test_details_are_read_once_however_many_summaries_are_beside_them(tmp_path, monkeypatch):
+    read, means_in = [], onnxruntime_benchmarks._means_in
+    monkeypatch.setattr(onnxruntime_benchmarks, "_means_in", lambda one: read.append(one.path.name) or means_in(one))
+    for name, copies in (("detail", 2), ("summary", 3)):
+        text = (IMPORTS / f"onnxruntime_transformers_benchmark/{name}.csv").read_text()
+        for number in range(copies):
+            (tmp_path / f"{name}{number}.csv").write_text(text)
+    for number in range(3):
+        runs(tmp_path / f"summary{number}.csv")
+    assert sorted(read) == ["detail0.csv", "detail1.csv"]
 
 
 def test_appended_details_are_read_under_their_own_headers():

@@ -7,7 +7,7 @@ import pytest
 from benchmarking.core.errors import FormatError
 from db.importers import mlagility
 from db.importers.mlagility import PLUGIN
-from db.importers.support.files import NoResultsError, beside, read_file
+from db.importers.support.files import NoResultsError, read_file
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -109,17 +109,19 @@ def test_what_the_builds_file_or_an_earlier_report_states_is_not_stored_again(tm
         runs_of(third)
 
 
-def test_the_file_of_a_build_is_read_once_however_many_rows_it_has_in_a_report(tmp_path, monkeypatch):
+def test_the_file_of_a_build_is_read_once_however_many_rows_and_reports_have_it(tmp_path, monkeypatch):
     header, *rows = (FOLDER / "report.csv").read_text().splitlines(keepends=True)
     (own,) = [row for row in rows if "tiny_bert_1234" in row]
-    (tmp_path / "2024-05-07.csv").write_text(header + own * 20)
+    for day in (7, 8):
+        (tmp_path / f"2024-05-0{day}.csv").write_text(header + own * 20)
     (tmp_path / "tiny_bert_1234").mkdir()
     (tmp_path / "tiny_bert_1234/turnkey_stats.yaml").write_bytes((FOLDER / "turnkey_stats.yaml").read_bytes())
-    opened = []
-    monkeypatch.setattr(mlagility, "beside", lambda file, path: opened.append(path.name) or beside(file, path))
-    with pytest.raises(NoResultsError):
-        runs_of(tmp_path / "2024-05-07.csv")
-    assert opened == ["turnkey_stats.yaml"]
+    read, stated_in = [], mlagility._stated_in
+    monkeypatch.setattr(mlagility, "_stated_in", lambda build: read.append(build.path.name) or stated_in(build))
+    for day in (7, 8):
+        with pytest.raises(NoResultsError):
+            runs_of(tmp_path / f"2024-05-0{day}.csv")
+    assert read == ["turnkey_stats.yaml"]
 
 
 def test_an_old_report_has_a_result_for_each_device_and_estimates_are_kept():
