@@ -51,7 +51,7 @@ INEXACT, TOO_INEXACT = 0.005, 0.02
 """Rounding relative to the latency: above the first it is a doubt, above the second it can hide a change of 2 %."""
 NAMELESS = re.compile(r"(Model\d*|main_graph|torch[-_]jit.*|tf2onnx|)", re.IGNORECASE)
 """Names that converters give to an unnamed model."""
-SHAPES = re.compile(r"(?<![\w.:/-])([\w.:/-]*)((?:\[\d{1,12}(?:,\d{1,12})*\])+)(?!\[)")
+SHAPES = re.compile(r"(?<![\w.:/\]-])([\w.:/-]*)((?:\[\d{1,12}(?:,\d{1,12})*\])+)(?!\[)")
 """The shapes of an input, through which the calls go in turn."""
 NO_SETTING = (
     *("m", "path_to_model", "d", "target_device", "i", "paths_to_input", "b", "batch_size", "shape", "data_shape"),

@@ -17,7 +17,8 @@ SEARCHED = {
         *("TITLE", "END", "SECTION", "LABELLED", "FIRST", "STATISTIC", "NAMED", "COMMAND", "RISING"),
         *("SERVER_COMMAND", "CONTAINER", "LONG"),
     ),
-    "openvino_benchmark_app": ("SHAPE", "TIMED", "INPUT_TYPE", "VIRTUAL_DEVICE"),
+    "google_benchmark": ("SETTINGS",),
+    "openvino_benchmark_app": ("SHAPES", "TIMED", "INPUT_TYPE", "VIRTUAL_DEVICE"),
     "onnxruntime_benchmarks": ("MODEL_PATH", "FLAG", "COMMAND"),
     "llama_bench": ("NUMBERED",),
     "support.llama_tables": ("GPU", "LISTED"),
@@ -60,6 +61,8 @@ PIECES = (
     "(node: ",
     "using device a (",
     "\n| 0| [a:b]|" + " " * 50_000,
+    "[1,2]" * 19_000 + "[",
+    "/min_time:1",
 )
 
 
