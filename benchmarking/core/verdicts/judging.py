@@ -27,7 +27,8 @@ Values are compared as logarithms, so a change is a ratio. Two cases get a verdi
                         t(0.8, df) SE above 2 %, and above the largest difference that counts as none: what few rounds
                         cannot prove, or the history's sessions differ by
 
-Both have the resolution of the clock added to SE: values that are all equal are known to half a step, not exactly.
+Both have the resolution of the clock added to SE: values that are all equal are known to half a step, not exactly. The
+step is known, so df is that of the variation alone only where the variation is the larger part (Welch-Satterthwaite).
 
 A difference is a change if q <= 0.004 and it is at least 2 %. Sides that are neither interleaved nor have a history are
 described but not judged: their difference includes whatever the machine did between the two sessions, by an unknown
@@ -103,6 +104,8 @@ FAR_OFF, FAR_OFF_TIMES = 8.0, 2.0
 ones reach it 1 time in 75), and the factor by which the next one may exceed the range."""
 LEAST_DEVIATION = 0.002
 """Smaller deviations matter to nobody, as those of a coarse clock that repeats one value."""
+NORMAL = 1e6
+"""Degrees of freedom from which Student's t is the normal distribution."""
 FEWEST_STEPS = 3
 """Distinct values from which the step of a clock shows."""
 
@@ -395,7 +398,11 @@ def _estimate(pair: Pair, metric: Metric) -> tuple[Judgement, float, float]:
         steps = [resolution(side, [*timed[0], *timed[1]]) for side in timed]
         if metric.of == LATENCY_WALL and metric.statistic not in ("mean", "rate"):  # which steps do not bias
             steps = [*map(max, steps, pair.clock_steps)]
-        error = math.hypot(error, math.sqrt(math.fsum(step**2 / 12 for step in steps)))
+        step_variance = math.fsum(step**2 / 12 for step in steps)
+        if step_variance > 0:  # known, not estimated: by Welch and Satterthwaite it adds no doubt to the error
+            ratio = 1 + step_variance / error**2 if error**2 > 0 else math.inf
+            degrees = min(degrees * ratio * ratio, NORMAL)
+            error = math.sqrt(error**2 + step_variance)
     if error == 0:  # without any variation the change is exact
         p_value = 1.0 if difference == 0 else 0.0
         return replace(unjudged, low=change, high=change, p_value=p_value, scope=scope), error, degrees

@@ -9,8 +9,18 @@ from itertools import cycle, islice
 
 import pytest
 
+from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import Point, Result, Samples
-from benchmarking.core.verdicts.judging import FAR_OFF_TIMES, SessionScatter, launch_medians_ms, speedups
+from benchmarking.core.verdicts.judging import (
+    FAR_OFF_TIMES,
+    Pair,
+    Session,
+    SessionScatter,
+    judge,
+    launch_medians_ms,
+    resolution,
+    speedups,
+)
 
 
 def result(medians_ms, interval=None, metric="latency_wall", hour=3):
@@ -133,3 +143,23 @@ def test_where_single_sessions_are_far_off_the_next_one_may_be_further_off():
     quiet = tuple(islice(cycle((0.0, 0.004, -0.004)), 19))
     assert scatter(quiet).usual_difference == pytest.approx(0.008)
     assert scatter((*quiet, 0.15)).usual_difference == pytest.approx(FAR_OFF_TIMES * 0.154)
+
+
+@pytest.mark.parametrize("before", [0.32, 0.64, 8.0])
+@pytest.mark.parametrize("launch_noise", [0.0, 1e-16])
+def test_sessions_that_do_not_vary_are_known_to_the_step_of_their_clock(before, launch_noise):
+    """Whatever their level, and where an equal launch is off by the rounding of a float."""
+    scatter = SessionScatter(variance=0.0, walk=0.0, degrees=4.0, sessions=9, launch_variance=0.0)
+    sides = [
+        [
+            Session(value=level, launches=(level, level, level * (1 + launch_noise)), position=number + place)
+            for place in range(9)
+        ]
+        for number, level in ((0, before), (9, 2 * before))
+    ]
+    pair = Pair(before=tuple(sides[0]), after=tuple(sides[1]), scatter=(scatter, scatter))
+    (judgement,) = judge([pair], METRICS["latency_median_ms"])
+    steps = [resolution([level], [before, 2 * before]) for level in (before, 2 * before)]
+    half = 1.959964 * math.sqrt((steps[0] ** 2 + steps[1] ** 2) / 12)
+    assert (judgement.verdict, judgement.is_decided) == ("slower", True)
+    assert math.log1p(judgement.low) == pytest.approx(math.log(2) - half, abs=1e-4)
