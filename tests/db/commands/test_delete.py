@@ -38,9 +38,9 @@ def run(command, database, *arguments):
     return command.main([*map(str, arguments), "--db-path", str(database)])
 
 
-def rows(database, sql="SELECT model_id, runtime, precision FROM benchmark_runs ORDER BY ALL"):
+def rows(database, sql="SELECT model_id, runtime, precision FROM benchmark_runs ORDER BY ALL", *, is_verified=True):
     with Warehouse.open(database, read_only=True) as warehouse:
-        assert list(verify(warehouse)) == []
+        assert not is_verified or list(verify(warehouse)) == []
         return [tuple(row.values()) for row in warehouse.query(sql).dicts()]
 
 
@@ -332,9 +332,9 @@ def test_a_question_that_nobody_answers_names_the_flag_that_skips_it(database, c
 
 
 def llama_bench_files(folder, slowdowns):
-    """A file of each day, with the times of the fixture times a factor."""
+    """A file of each day with two tests of the fixture, their times times a factor."""
     for day, factor in enumerate(slowdowns):
-        tests = json.loads((IMPORTS / "llama_bench/33_columns.json").read_text())
+        tests = json.loads((IMPORTS / "llama_bench/33_columns.json").read_text())[:2]
         for test in tests:
             test["test_time"] = f"2026-02-{day + 1:02}T00:00:00Z"
             test["avg_ns"] = round(test["avg_ns"] * factor)
@@ -369,10 +369,10 @@ def test_alerts_with_their_triage_stay_with_the_results_that_replace_theirs(kind
         for alert_id in ids:
             note(warehouse, alert_id, "about the alert", None)
     assert run(alert, database, "set", *ids, "regression", "--note", "the fan was broken") == 0
-    before = rows(database, ALERTED)
+    before = rows(database, ALERTED, is_verified=False)  # it takes a lake two seconds, and is done after the label
     assert len(before) == len(ids) > 0
     assert run(import_results, database, newest, "--replace") == 0
-    assert rows(database, ALERTED) == before
+    assert rows(database, ALERTED, is_verified=False) == before
     assert run(annotate, database, "label", "format=llama_bench", "--model-id", "other") == 0
     labelled = [(*row[:5], "other", *row[6:]) for row in before]
     assert rows(database, ALERTED) == labelled
@@ -385,11 +385,11 @@ def test_alerts_with_their_triage_stay_with_the_results_that_replace_theirs(kind
     for test in tests:
         test["samples_ns"] = [2 * one for one in test["samples_ns"]]
     newest.write_text(json.dumps(tests))
-    assert run(delete, database, "sql:started_at >= '2026-02-14'", "--dry-run", "--json") == 0
-    assert sorted(one["alert_id"] for one in json.loads(capsys.readouterr().out)["alerts"]) == sorted(ids)
+    if kind == "file":  # the same alerts as in the text, which takes a lake five seconds
+        assert run(delete, database, "sql:started_at >= '2026-02-14'", "--dry-run", "--json") == 0
+        assert sorted(one["alert_id"] for one in json.loads(capsys.readouterr().out)["alerts"]) == sorted(ids)
     assert run(delete, database, "sql:started_at >= '2026-02-14'", "--dry-run") == 0
-    assert "the fan was broken" in capsys.readouterr().out
-    capsys.readouterr()
+    assert capsys.readouterr().out.count("the fan was broken") == len(ids)
     assert run(import_results, database, newest, "--replace", "--dry-run") == 0
     assert capsys.readouterr().err.count("the fan was broken) would be deleted, unless") == len(ids)
     assert run(import_results, database, newest, "--replace") == 0

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, false_discovery_rates, judge
@@ -57,7 +57,7 @@ def test_rounds_are_judged_by_the_paired_t_test():
     assert (judged.low, judged.high) == pytest.approx(
         (math.expm1(0.7 - 0.0049683), math.expm1(0.7 + 0.0049683)), abs=1e-6
     )
-    assert judged.p_value == pytest.approx(stats.ttest_rel(np.log(SLOWER), np.log(STEADY)).pvalue)
+    assert judged.p_value == pytest.approx(scipy.stats.ttest_rel(np.log(SLOWER), np.log(STEADY)).pvalue)
     assert (judged.verdict, judged.is_worse, judged.scope) == ("slower", True, "in turns")
     assert (judged.before, judged.after) == pytest.approx((10.0, 10.0 * math.exp(0.7)))
 
@@ -74,13 +74,13 @@ def test_a_drift_that_both_sides_share_does_not_widen_the_interval():
     drift = values(0.0, 0.02, 0.04, 0.06, 0.08)
     later = values(0.05, 0.071, 0.09, 0.11, 0.129)
     assert in_turns(drift, later).high - in_turns(drift, later).low < 0.003
-    assert stats.ttest_ind(np.log(later), np.log(drift), equal_var=False).pvalue > 0.01  # unpaired sees nothing
+    assert scipy.stats.ttest_ind(np.log(later), np.log(drift), equal_var=False).pvalue > 0.01  # unpaired sees nothing
 
 
 def test_each_look_doubles_p_and_the_error_of_the_interval():
     once, thrice = in_turns(STEADY, SLOWER), in_turns(STEADY, SLOWER, looks=3)
     assert thrice.p_value == pytest.approx(4 * once.p_value)
-    half = stats.t.ppf(1 - 0.025 / 4, 2) * 0.0011547
+    half = scipy.stats.t.ppf(1 - 0.025 / 4, 2) * 0.0011547
     assert thrice.high == pytest.approx(math.expm1(0.7 + half), abs=1e-5)
 
 
@@ -136,8 +136,8 @@ def test_of_a_rate_the_detectable_change_is_a_fall():
 def test_sessions_are_judged_by_the_scatter_and_the_walk_between_them():
     # SE^2 = 2 * .02^2 + .01^2 = 9e-4 of one estimate with 10 degrees of freedom
     judged = between([10.0], [10.0 * math.exp(0.15)])
-    assert judged.p_value == pytest.approx(2 * stats.t.sf(0.15 / 0.03, 10))
-    assert judged.high == pytest.approx(math.expm1(0.15 + stats.t.ppf(0.975, 10) * 0.03))
+    assert judged.p_value == pytest.approx(2 * scipy.stats.t.sf(0.15 / 0.03, 10))
+    assert judged.high == pytest.approx(math.expm1(0.15 + scipy.stats.t.ppf(0.975, 10) * 0.03))
     assert (judged.verdict, judged.scope) == ("slower", "between sessions")
 
 
@@ -145,7 +145,7 @@ def test_several_sessions_of_a_side_share_the_scatter():
     # SE^2 = .02^2 / 2 + .02^2 / 2, and a walk of .01 over the places 0 1 | 2 3: (1/4 + 1 + 1/4) * .01^2
     judged = between(values(0.0, 0.01), values(0.15, 0.16))
     error = math.sqrt(0.02**2 + 1.5 * 0.01**2)
-    assert judged.p_value == pytest.approx(2 * stats.t.sf(0.15 / error, 10))
+    assert judged.p_value == pytest.approx(2 * scipy.stats.t.sf(0.15 / error, 10))
 
 
 def test_two_series_have_two_estimates():
@@ -154,7 +154,7 @@ def test_two_series_have_two_estimates():
     judged = between([10.0012345], [12.0014814], other=other)
     a, b = 0.02**2 + 0.01**2, 0.03**2
     degrees = (a + b) ** 2 / (a**2 / 10 + b**2 / 4)
-    assert judged.p_value == pytest.approx(2 * stats.t.sf(math.log(1.2) / math.sqrt(a + b), degrees))
+    assert judged.p_value == pytest.approx(2 * scipy.stats.t.sf(math.log(1.2) / math.sqrt(a + b), degrees))
 
 
 def test_a_session_whose_launches_disagree_counts_for_less():
@@ -295,7 +295,7 @@ def test_q_is_benjamini_and_hochbergs():
     assert false_discovery_rates([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.02, 0.04, 0.04, 0.02])
     assert false_discovery_rates([]) == []
     many = np.random.default_rng(3).uniform(size=50) ** 3
-    assert false_discovery_rates(list(many)) == pytest.approx(list(stats.false_discovery_control(many)))
+    assert false_discovery_rates(list(many)) == pytest.approx(list(scipy.stats.false_discovery_control(many)))
 
 
 def test_among_many_comparisons_a_change_needs_a_smaller_p():
