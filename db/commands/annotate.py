@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+from benchmarking.core.codec import canonical_hash
 from benchmarking.core.command_line import command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.tables import Column, table_of, table_text
@@ -41,6 +42,7 @@ from db.values import unique_prefixes
 if TYPE_CHECKING:
     from benchmarking.core.records import Run
     from db.analysis.annotations import Annotation
+    from db.run_records import StoredRun
 
 NAME = "benchhouse annotate"
 EXAMPLES = """
@@ -136,34 +138,66 @@ def _label(arguments: argparse.Namespace) -> int:
     if given == GivenValues():
         raise UsageError("no label: give --model-id, --runtime, --precision, --device or --hardware")
     selection = selection_in(arguments, arguments.selection)
-    labelled, unchanged = dict[str, None](), dict[str, None]()
+    labelled, unchanged, joined = dict[str, None](), dict[str, None](), dict[str, None]()
 
     def relabelled() -> tuple[list[str], list[FileRuns]]:
         found = warehouse.query(LABELLED.format(condition=selection.condition), selection.values).dicts()
-        if measured := [row["run_id"] for row in found if row["origin_format"] is None]:
+        chosen = [row["run_id"] for row in found if row["is_chosen"]]
+        rows = {row["run_id"]: row for row in found}
+        if measured := [run_id for run_id in chosen if rows[run_id]["origin_format"] is None]:
             raise UsageError(f"run {measured[0]} was measured, not imported: its labels are what was measured")
-        origin, files, changed = {row["run_id"]: row for row in found}, list[FileRuns](), list[str]()
-        for stored in stored_runs(warehouse, list(origin)):
-            old, new = stored.run, run_without_secrets(given.applied_to(stored.run))
-            if _labels(new) == _labels(old):
-                unchanged[old.run_id] = None
+        new: dict[str, Run] = {}
+        for stored in stored_runs(warehouse, chosen):
+            run = run_without_secrets(given.applied_to(stored.run))
+            if _labels(run) == _labels(stored.run):
+                unchanged[stored.run.run_id] = None
                 continue
-            if stored.compacted:
-                raise UsageError(f"run {old.run_id} has compacted samples: import its file again with --replace")
-            of_file = {name: origin[old.run_id][name] for name in ("source", "source_sha256")}
-            files.append(FileRuns(runs=[new], **of_file))
-            changed.append(old.run_id)
-            labelled[new.run_id] = None
+            _refuse_compacted(stored)
+            new[stored.run.run_id] = run
+        # A run of the same file that has these labels already, as after a merge, is the same measurement.
+        names = {(run.cell.workload.model_id, run.cell.runtime, run.cell.precision) for run in new.values()}
+        alike = [name for name, row in rows.items() if name not in new and (*map(row.get, NAMES),) in names]
+        of_file = {run_id: {key: row[key] for key in ("source", "source_sha256")} for run_id, row in rows.items()}
+        changed, files = list[str](), list[FileRuns]()
+        first: dict[tuple[str | None, str], StoredRun | None] = {}
+        for stored in stored_runs(warehouse, alike):
+            first[rows[stored.run.run_id]["source_sha256"], _measurement(stored.run)] = stored
+        for old_id, run in new.items():
+            changed.append(old_id)
+            key = rows[old_id]["source_sha256"], _measurement(run)
+            if key[0] is None or key not in first:
+                first[key] = None
+                labelled[run.run_id] = None
+                files.append(FileRuns(runs=[run], **of_file[old_id]))
+                continue
+            joined[old_id] = None
+            if (twin := first[key]) is not None:  # stored again too, so that it takes over the notes and alerts
+                _refuse_compacted(twin)
+                first[key] = None
+                changed.append(twin.run.run_id)
+                files.append(FileRuns(runs=[twin.run], **of_file[twin.run.run_id]))
         return changed, files
 
     with open_to_write(arguments) as warehouse:
         note_lost_alerts(NAME, warehouse.replace_runs(relabelled).lost_alerts)
     if arguments.json:
-        print_json({"labelled": list(labelled), "unchanged": list(unchanged)})
+        print_json({"labelled": list(labelled), "unchanged": list(unchanged), "joined": list(joined)})
     else:
         rest = f"; {counted(len(unchanged), 'run')} already so" if unchanged else ""
+        rest += f"; {counted(len(joined), 'run')} joined with the same measurement" if joined else ""
         print(f"{counted(len(labelled), 'run')} labelled{rest}")
     return EXIT_OK
+
+
+def _refuse_compacted(stored: StoredRun) -> None:
+    if stored.compacted:
+        raise UsageError(f"run {stored.run.run_id} has compacted samples: import its file again with --replace")
+
+
+def _measurement(run: Run) -> str:
+    """What a run of a file is of and has measured, and what its labels were in the file, without ids."""
+    results = [(one.point, one.status, one.metrics, one.samples) for one in run.results]
+    return canonical_hash((run.cell, run.hardware, run.origin, run.started_at, results))
 
 
 def _labels(run: Run) -> tuple[object, ...]:
@@ -171,10 +205,17 @@ def _labels(run: Run) -> tuple[object, ...]:
     return run.cell, run.hardware, run.origin, [result.doubts for result in run.results]
 
 
-LABELLED = """
-SELECT run_id, origin_format, source, source_sha256 FROM benchmark_runs
-WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition}) ORDER BY started_at, run_id
+NAMES = ("model_id", "runtime", "precision")
+LABELLED = f"""
+WITH chosen AS (
+    SELECT run_id, source_sha256 FROM benchmark_runs
+    WHERE run_id IN (SELECT run_id FROM all_results WHERE {{condition}})
+)
+SELECT run_id, origin_format, source, source_sha256, {", ".join(NAMES)},
+    run_id IN (SELECT run_id FROM chosen) AS is_chosen
+FROM benchmark_runs WHERE is_chosen OR source_sha256 IN (SELECT source_sha256 FROM chosen) ORDER BY started_at, run_id
 """
+"""The chosen runs, and the other runs of their files."""
 
 COLUMNS: tuple[Column[Annotation], ...] = (
     Column("note", lambda one: one.annotation_id, is_key=True),

@@ -110,7 +110,7 @@ def test_a_label_that_a_run_has_already_changes_nothing(tmp_path, capsys):
         warehouse.query("UPDATE raw_benchmark_data SET compacted_at = now()")  # which cannot be labelled
     capsys.readouterr()
     assert run(path, "label", *labels, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"labelled": [], "unchanged": [row["run_id"]]}
+    assert json.loads(capsys.readouterr().out) == {"labelled": [], "unchanged": [row["run_id"]], "joined": []}
     assert run(path, "label", *labels[:3]) == 0
     assert capsys.readouterr().out == "0 runs labelled; 1 run already so\n"
     with Warehouse.open(path, read_only=True) as warehouse:
@@ -137,6 +137,26 @@ def test_merging_a_database_with_the_old_labels_says_that_the_measurement_is_the
     assert merge.main([paths[1], "--db-path", paths[0]]) == 0
     said = capsys.readouterr()
     assert ("nothing new" in said.out, said.err) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("selection", "model", "said"), [("model=x", "y", "0 runs"), ("format=llama_bench", "z", "1 run")]
+)
+def test_a_run_that_gets_the_labels_of_its_other_copy_is_one_with_it(selection, model, said, tmp_path, capsys):
+    file = FIXTURES / "imports/llama_bench/nvfp4.json"
+    path, other = (str(tmp_path / f"{name}.duckdb") for name in ("x", "y"))
+    for database, label in ((path, "x"), (other, "y")):
+        assert import_results.main([str(file), "--db-path", database]) == 0
+        assert run(database, "label", "format=llama_bench", "--model-id", label) == 0
+        assert run(database, "add", "latest", f"of {label}") == 0
+    assert merge.main([other, "--db-path", path]) == 0
+    capsys.readouterr()
+    assert run(path, "label", selection, "--model-id", model) == 0
+    assert capsys.readouterr().out == f"{said} labelled; 1 run joined with the same measurement\n"
+    with Warehouse.open(path, read_only=True) as warehouse:
+        assert [row["model_id"] for row in warehouse.query("SELECT model_id FROM benchmark_runs").dicts()] == [model]
+        notes = warehouse.query("SELECT note FROM annotations JOIN benchmark_runs ON run_id = target_id").dicts()
+    assert {row["note"] for row in notes} == {"of x", "of y"}
 
 
 def test_an_alert_of_a_run_that_was_labelled_stays_when_a_database_with_the_old_labels_is_merged(tmp_path, capsys):
