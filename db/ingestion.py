@@ -55,6 +55,9 @@ ALERTS = f"""(
     SELECT alert_id FROM alerts LEFT JOIN change_points change USING (change_point_id)
     WHERE coalesce(alerts.result_id, change.result_id) IN {RESULTS}
 )"""
+CALIBRATION = "device-calibration"
+"""The task of a run that measures a device instead of a model; the views exclude it by this name."""
+CALIBRATED = f"SELECT DISTINCT hardware_id FROM benchmark_runs WHERE run_id IN {RUNS} AND task = {literal(CALIBRATION)}"
 STATEMENTS = (
     f"DELETE FROM annotations WHERE target_id IN {RUNS} OR target_id IN {RESULTS} OR target_id IN {ALERTS}",
     f"DELETE FROM alerts WHERE alert_id IN {ALERTS}",
@@ -71,7 +74,7 @@ STATEMENTS = (
     f"DELETE FROM quality_results WHERE run_id IN {RUNS}",
     f"DELETE FROM benchmark_results WHERE run_id IN {RUNS}",
     "UPDATE hardware_info SET peak_flops = NULL, peak_copy_bytes_per_sec = NULL, calibrated_at = NULL, "
-    f"calibration_run_id = NULL WHERE calibration_run_id IN {RUNS}",
+    f"calibration_run_id = NULL WHERE hardware_id IN ({CALIBRATED})",
     f"DELETE FROM benchmark_runs WHERE run_id IN {RUNS}",
 )
 """What refers to a run comes before the run. Series and machines stay: names, aliases and notes belong to them."""
@@ -107,9 +110,6 @@ SELECT run_id, source_sha256, source, result_id, concat_ws(' ', result.status, b
 FROM benchmark_results result JOIN benchmark_runs USING (run_id) WHERE run_id IN {RUNS} ORDER BY run_id, result_id
 """
 """What the runs of a file contain, whatever model, hardware and so on they are labelled with."""
-CALIBRATED = f"SELECT hardware_id FROM hardware_info WHERE calibration_run_id IN {RUNS}"
-CALIBRATION = "device-calibration"
-"""The task of a run that measures a device instead of a model; the views exclude it by this name."""
 LATEST_RESULTS = f"""
 WITH candidates AS (
     SELECT r.series_id, run.model_id, r.result_id, run.started_at, r.validity = 'valid' AS is_valid,

@@ -28,6 +28,7 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.input_files import GZIP_MAGIC, open_regular, unpacked_digest
+from db.analysis.selection import UUID
 from db.commands.arguments import (
     SELECTION,
     add_database,
@@ -60,13 +61,14 @@ MOST_HEAD_BYTES = 16_000_000
 """Of a file, so much is read to tell whose it is."""
 RUNS = """
 SELECT run.run_id, run.started_at, run.model_id, run.device, run.runtime, run.precision, run.runtime_mode,
-    run.origin_format, run.source,
-    run.source_sha256, count(*) AS results, count(*) FILTER (WHERE result_id IN (
-        SELECT result_id FROM all_results WHERE {condition})) AS matching
-FROM benchmark_runs run JOIN benchmark_results USING (run_id)
-WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition})
+    run.origin_format, run.source, run.source_sha256, count(result_id) AS results,
+    count(result_id) FILTER (WHERE starts_with(run.run_id, ?)
+        OR result_id IN (SELECT result_id FROM all_results WHERE {condition})) AS matching
+FROM benchmark_runs run LEFT JOIN benchmark_results USING (run_id)
+WHERE starts_with(run.run_id, ?) OR run.run_id IN (SELECT run_id FROM all_results WHERE {condition})
 GROUP BY ALL ORDER BY run.started_at, run.run_id
 """
+"""The selected runs and, by its id, one that the views leave out: a calibration, or a run without a result."""
 
 
 @command(NAME, interrupted="runs are deleted all or none")
@@ -86,8 +88,9 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("no selection: name the runs to delete, such as a run id or model=NAME")
     selection = selection_in(arguments, arguments.selection)
     with open_to_read(arguments) as warehouse:
-        sql, values = RUNS.format(condition=selection.condition), [*selection.values, *selection.values]
-        runs = warehouse.query(sql, values).dicts()
+        word = arguments.selection.strip()
+        values = [word if UUID.fullmatch(word) else None, *selection.values]
+        runs = warehouse.query(RUNS.format(condition=selection.condition), [*values, *values]).dicts()
         ids = [run["run_id"] for run in runs]
         notes, alerts = warehouse.notes_about(ids), warehouse.alerts_about(ids)
         short = unique_prefixes([row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()])

@@ -8,7 +8,9 @@ import pytest
 
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Point
+from db.commands import delete
 from db.upkeep.verify import verify
+from db.warehouse import Warehouse
 
 READINGS = {"peak_flops_per_sec": 2e12, "peak_copy_bytes_per_sec": 1e11}
 
@@ -61,6 +63,19 @@ def test_the_newest_calibration_of_each_precision_wins_in_any_order(warehouse, c
         for run in order:
             warehouse.ingest(run)
         assert calibrated(warehouse) == expected
+
+
+def test_a_deleted_calibration_leaves_no_peak(database, calibration, capsys):
+    older = calibration("float32", day=1, peak_flops_per_sec=1e12, peak_copy_bytes_per_sec=1e11)
+    newer = calibration("bfloat16", day=2, peak_flops_per_sec=4e12)
+    with Warehouse.open(database) as warehouse:
+        warehouse.ingest_all([older, newer])
+    for run, left in ((older, ({"bfloat16": 4e12}, None, datetime(2026, 3, 2), newer.run_id)), (newer, (None,) * 4)):
+        assert delete.main([run.run_id, "--db-path", str(database), "--yes"]) == 0
+        assert "deleted 1 run" in capsys.readouterr().out
+        with Warehouse.open(database) as warehouse:
+            assert calibrated(warehouse) == left
+            assert verify(warehouse) == []
 
 
 @pytest.mark.parametrize("days", [(1, 2), (2, 1)])
