@@ -2,7 +2,7 @@
 
     SELECTION  = PART ("," PART)*        all parts must hold
     PART       = FIELD "=" VALUE ("|" VALUE)*
-               | SETTING "=" VALUE ("|" VALUE)*      of a runtime or server: attention, serve_slots (is_setting)
+               | SETTING "=" VALUE ("|" VALUE)*      of a runtime, server or benchmark: attention, serve_slots
                | "tag." NAME "=" VALUE
                | "since=" DATE | "until=" DATE       of history_time; until includes the whole day
                | "since=" AGE | "until=" AGE         such as 12h, 7d or 2w: that long ago
@@ -44,7 +44,7 @@ from benchmarking.core.metrics import (
     metric_by_ending,
 )
 from benchmarking.core.provenance import naive_now, naive_utc
-from benchmarking.core.records import PRECISIONS
+from benchmarking.core.records import BENCH_FIELDS, PRECISIONS
 from benchmarking.core.suggestions import SIMILAR, meant_by, named_by, nearest
 from benchmarking.core.untrusted.redaction import readable, redacted_folder, redacted_path
 from db.connection import literal
@@ -240,14 +240,20 @@ def _part(word: str) -> Selection:
         end = datetime.max if is_day and is_last else time + timedelta(days=is_day)
         return Selection(text=word, words="history_time < ?", values=(end,), named=frozenset({"history_time"}))
     if is_setting(field):
-        return _membership(word, setting(field), values, named=f"runtime_mode {field}", stated=field)
+        found = _membership(word, setting(field), values, named=f"runtime_mode {field}", stated=field)
+        words = f"run_id IN (SELECT run_id FROM benchmark_runs WHERE {found.words})"
+        return replace(found, words=words, run_condition=found.words, run_values=tuple(values))
     try:
         column = FIELDS[choice(field, (*FIELDS, *OTHER_FIELDS), "selection")]
     except UsageError as error:
         if not re.fullmatch(r"\w+", field) or "did you mean" in str(error):
             raise
-        of_sweep, of_setting = f"serve_{field}={text}", f"sql:{setting(field)} = {literal(values[0])}"
-        raise UsageError(f"{error}; a value of --sweep is {of_sweep}, another setting {of_setting}") from None
+        of_sweep, of_setting = f"serve_{field}={text}", f"sql:runtime_mode->>{literal(field)} = {literal(values[0])}"
+        of_bench = f"config->'options'->>{literal(field)} = {literal(values[0])}"
+        raise UsageError(
+            f"{error}; a value of --sweep is {of_sweep}, another setting {of_setting}, an option of your own benchmark "
+            f"sql:run_id IN (SELECT run_id FROM benchmark_runs WHERE {of_bench})"
+        ) from None
     if field in NUMBERS:
         for value in values:
             if not re.fullmatch(r"\d{1,9}", value):
@@ -286,17 +292,20 @@ OF_SERVERS = re.compile(r"serve(_\w+)?")
 
 
 def is_setting(word: str) -> bool:
-    """Whether a word is a setting of a runtime or server, a key of runtime_mode."""
+    """Whether a word is a setting of a runtime or server, a key of runtime_mode, or a field of a benchmark's config."""
     if field_word(word) in FIELDS or not re.fullmatch(r"\w+", word):
         return False
-    if OF_SERVERS.fullmatch(word):
+    if OF_SERVERS.fullmatch(word) or word in BENCH_FIELDS:
         return True
     return any(word == option.name for runtime in plugins.runtimes() for option in runtime.declared_options)
 
 
 def setting(name: str) -> str:
-    """SQL of a setting in the view all_results."""
-    return f"runtime_mode->>{literal(name)}"
+    """SQL of a setting in benchmark_runs, as tables show it (`bench_settings`)."""
+    of_bench = f"config->'options'->>{literal(name)}"
+    if name in BENCH_FIELDS:
+        of_bench = f"coalesce(config->>{literal(name)}, {of_bench})"
+    return f"coalesce(CASE WHEN model_source = 'bench' THEN {of_bench} END, runtime_mode->>{literal(name)})"
 
 
 OF_RUNS = "SELECT count(DISTINCT run_id) AS n FROM benchmark_runs WHERE starts_with(run_id, $1)"
@@ -345,7 +354,7 @@ def unstored(warehouse: Warehouse, *selections: Selection) -> str:
     return "".join(texts)
 
 
-STORED = "SELECT DISTINCT {column} AS name FROM all_results WHERE ({column}) IS NOT NULL ORDER BY name"
+STORED = "SELECT DISTINCT {column} AS name FROM {place} WHERE ({column}) IS NOT NULL ORDER BY name"
 
 
 def _stored_names(warehouse: Warehouse, field: str) -> list[str]:
@@ -353,8 +362,9 @@ def _stored_names(warehouse: Warehouse, field: str) -> list[str]:
     if field == "model":
         sql = "SELECT model_id AS name FROM benchmark_runs UNION SELECT model_id FROM profiles"
     else:
-        column = f"tags[{literal(field[4:])}]" if field.startswith("tag.") else FIELDS.get(field) or setting(field)
-        sql = STORED.format(column=column)
+        column = f"tags[{literal(field[4:])}]" if field.startswith("tag.") else FIELDS.get(field)
+        place = "all_results" if column else "benchmark_runs"
+        sql = STORED.format(column=column or setting(field), place=place)
     return [str(row["name"]) for row in warehouse.query(sql).dicts()]
 
 

@@ -343,7 +343,9 @@ def _apart(finding: Finding) -> set[str]:
     """The columns of its subject in which the sides of a finding differ. The settings tell each side from others of it,
     so that their words may differ where no setting does."""
     apart = {name for name, (first, second) in finding.subject.items() if first != second}
-    of_settings = {name for name in finding.differs if name.startswith("runtime_mode ") or name in FURTHER_SETTINGS}
+    of_settings = {
+        name for name in finding.differs if name.startswith(("runtime_mode ", "config ")) or name in FURTHER_SETTINGS
+    }
     return apart if of_settings else apart - {SETTINGS}
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.command_line import choice
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import LOOP, SCENARIO, Json, Point, canonical_hash
+from benchmarking.core.records import BENCH_FIELDS, LOOP, SCENARIO, Json, Point, bench_settings, canonical_hash
 from benchmarking.core.text import grouped, listed
 from db.analysis.selection import FIELDS, field_word, is_setting
 
@@ -26,6 +26,10 @@ MayDiffer = Callable[[str], bool]
 POINT_KEYS = (*POINT_FIELDS, "axes *")
 """Keys of a result's grid point."""
 MODEL_KEYS = ("model_id", "model_revision", "config_hash", "weights", "architecture_type", "task")
+OF_RUNTIME = "runtime_mode "
+"""The beginning of the key of a runtime's setting."""
+BENCH_OTHERS = ("options", "saved_as")
+"""What the configuration of a user-written benchmark has beside its fields and identity: settings, a file's name."""
 ALWAYS_EQUAL = ("metric_definition", "definition", "simulated", f"runtime_mode {LOOP}", f"runtime_mode {SCENARIO}")
 """Keys that must always be equal: numbers with different definitions, from a device and its emulator, from open and
 closed loops, or from different MLPerf scenarios are not comparable."""
@@ -39,8 +43,8 @@ KEYS_OF_COLUMN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "runtime": ("runtime", "runtime_mode *"),
         "runtime_mode": ("runtime_mode *",),
         "precision": ("precision", "runtime_mode quantization"),
-        "model_id": (*MODEL_KEYS, "runtime_mode quantization"),
-        "architecture_type": MODEL_KEYS,
+        "model_id": (*MODEL_KEYS, "config *", "runtime_mode quantization"),
+        "architecture_type": (*MODEL_KEYS, "config *"),
         "model_revision": ("model_revision",),
         "weights": ("weights", "model_revision"),
         "task": ("task",),
@@ -214,10 +218,16 @@ def _nearest(
     return pairs
 
 
-def keys_of(series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool) -> dict[str, Json]:
+def keys_of(
+    series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool, bench_config: Mapping[str, Json] | None = None
+) -> dict[str, Json]:
     """All keys: those of the series without the hardware id, those of the hardware ("hardware cpu_model"), and each
-    runtime setting and axis ("runtime_mode attention")."""
+    runtime setting and axis ("runtime_mode attention"). The configuration of a user-written benchmark is given: its
+    settings are keys, too ("config compile_mode"), and config_hash is of the rest."""
     keys: dict[str, Json] = {"simulated": is_simulated}
+    if bench_config is not None:
+        rest = {name: value for name, value in bench_config.items() if name not in (*BENCH_FIELDS, *BENCH_OTHERS)}
+        series_keys = {**series_keys, "config_hash": canonical_hash(rest), "config": dict(bench_settings(bench_config))}
     for name, value in series_keys.items():
         if isinstance(value, dict):
             keys |= {f"{name} {subkey}": subvalue for subkey, subvalue in value.items()}
@@ -232,7 +242,11 @@ def allowed_across(columns: Iterable[str]) -> Callable[[str], bool]:
     patterns = tuple(
         pattern
         for column in columns
-        for pattern in ((column,) if column.startswith("runtime_mode ") else KEYS_OF_COLUMN.get(column, ()))
+        for pattern in (
+            (column, f"config {column.removeprefix(OF_RUNTIME)}")
+            if column.startswith(OF_RUNTIME)
+            else KEYS_OF_COLUMN.get(column, ())
+        )
     )
     specific = tuple(pattern for pattern in patterns if pattern != "*")
 
@@ -248,7 +262,7 @@ def across_column(word: str) -> str:
     """The column of a word of --across, or the key of a setting. Raises UsageError for an unknown one."""
     word = field_word(word)
     if word not in ACROSS and is_setting(word):
-        return f"runtime_mode {word}"
+        return f"{OF_RUNTIME}{word}"
     return FIELDS.get(choice(word, ACROSS, "field of --across"), word)
 
 
@@ -289,7 +303,7 @@ INSTEAD: Mapping[str, str] = {
 }
 """Key that must always be equal -> what to look at instead; the first that differs decides."""
 ORDER: Sequence[str] = (
-    *(*MODEL_KEYS, "hardware device_name", "hardware device_type", "hardware *", "runtime"),
+    *(*MODEL_KEYS, "config *", "hardware device_name", "hardware device_type", "hardware *", "runtime"),
     *("precision", "num_threads", "runtime_mode *", "*"),
 )
 """Patterns of the other keys, the deciding ones first."""
@@ -354,7 +368,7 @@ def in_words(differing: Mapping[str, tuple[object, object]]) -> dict[str, tuple[
     names = {"model_id": "model", "config_hash": "configuration of the model", "num_threads": "threads"}
     names |= {name: name.replace("_", " ") for name in shown if name.startswith("hardware ")}
     return {
-        names.get(name, name.removeprefix("runtime_mode ")): (_text(name, one), _text(name, other))
+        names.get(name, name.removeprefix(OF_RUNTIME).removeprefix("config ")): (_text(name, one), _text(name, other))
         for name, (one, other) in shown.items()
     }
 

@@ -47,7 +47,7 @@ from benchmarking.core.codec import is_number
 from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
-from benchmarking.core.records import NUMBER_RANGE, canonical_hash
+from benchmarking.core.records import NUMBER_RANGE, bench_settings, canonical_hash
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
 from benchmarking.core.verdicts.judging import MIN_SESSIONS, SessionScatter
 from db.analysis.compare.matching import Keys, Measured, keys_of
@@ -58,7 +58,6 @@ from db.values import (
     FURTHER_SETTINGS,
     HARDWARE,
     SETTINGS,
-    bench_settings_of,
     precision_words,
     reason_words,
     settings_words,
@@ -94,7 +93,7 @@ RUN_ROWS = f"""
 SELECT
     run_id, session_id, hardware_id, started_at, finished_at,
     {", ".join((*SHOWN_COLUMNS, "runtime_mode", *FURTHER_SETTINGS))}, coalesce(is_simulated, FALSE) AS simulated,
-    versions, tags['ab'] AS ab
+    versions, tags['ab'] AS ab, if(model_source = 'bench', config, NULL) AS bench_config
 FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))
 """
 KEYS = "SELECT {column} AS id, hashed_keys FROM {table} WHERE {column} IN (SELECT unnest($ids))"
@@ -261,9 +260,14 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
         hardware_future = pool.submit(_keys, warehouse, "hardware_info", "hardware_id", runs.values())
     evidence, series, hardware = evidence_future.result(), series_future.result(), hardware_future.result()
 
+    configs = {
+        run["config_hash"]: json.loads(run["bench_config"]) for run in runs.values() if run["bench_config"] is not None
+    }
+
     @cache  # a series has many results, which share their keys
     def keys(series_id: str, hardware_id: str, *, is_simulated: bool) -> tuple[Keys, str]:
-        named = keys_of(series[series_id], hardware[hardware_id], is_simulated=is_simulated)
+        config = configs.get(series[series_id].get("config_hash"))
+        named = keys_of(series[series_id], hardware[hardware_id], is_simulated=is_simulated, bench_config=config)
         return named, canonical_hash(named)
 
     def one(row: Mapping[str, Any], run: Mapping[str, Any]) -> Measured:
@@ -304,7 +308,12 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
     placed = [
         (place, run_id) for place, side in enumerate(sides) for run_id in dict.fromkeys(row["run_id"] for row in side)
     ]
-    sides_of_runs, further = [place for place, _ in placed], bench_settings_of(warehouse, list(runs.values()))
+    sides_of_runs = [place for place, _ in placed]
+    further = {
+        run_id: bench_settings(configs[run["config_hash"]])
+        for run_id, run in runs.items()
+        if run["bench_config"] is not None
+    }
     named = [
         {**runs[run_id], "device_name": hardware[runs[run_id][HARDWARE]].get("device_name")} for _, run_id in placed
     ]

@@ -276,3 +276,28 @@ def test_one_value_of_a_field_is_answered_with_what_stores_another(field, value,
     assert main(["tag.side=c", "--by", field, *stored]) == 3
     said = f"all selected results have one value of {field}, {value}: store another one first"
     assert f"{said}, as benchhouse {command} --save" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_settings_of_a_users_benchmark_are_selected_and_told_by_their_names(
+    tmp_path, empty_database, make_run, capsys
+):
+    """They are in its configuration. Other settings of it have to be equal."""
+    path = shutil.copy2(empty_database, tmp_path / "own.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for mode, rows in (("default", 8), ("max-autotune", 8), ("default", 9), ("max-autotune", 9)):
+            run = make_run(runtime="bench", **ONE)
+            config = {"bench": "Own", "file": "own.py", "compile_mode": mode, "options": {"rows": rows}}
+            own = replace(run.cell.workload, source="bench", config=config, config_hash=f"{mode} {rows}")
+            warehouse.ingest(replace(run, cell=replace(run.cell, workload=own)))
+    database = ["--db-path", str(path)]
+    assert main(["compile_mode=default", "compile_mode=max-autotune", *database]) == 0
+    out = capsys.readouterr().out
+    assert "differs: compile_mode: default / max-autotune" in out
+    assert [out.count(f"rows {rows}  ") for rows in (8, 9)] == [1, 1]
+    of_option = "sql:run_id IN (SELECT run_id FROM benchmark_runs WHERE config->'options'->>'rows' = '8')"
+    assert main(["rows=8", "rows=9", *database]) == 2
+    assert of_option in capsys.readouterr().err
+    assert main([of_option, of_option.replace("'8'", "'9'"), *database]) == 3
+    assert "rows: 8 / 9 (allow it with --across model)" in " ".join(capsys.readouterr().out.split())
+    assert main(["compile_mode=none", "compile_mode=default", *database]) == 3
+    assert "; no compile_mode 'none' is stored: there are default, max-autotune" in capsys.readouterr().err
