@@ -16,6 +16,7 @@ import math
 import re
 import sys
 from array import array
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -347,21 +348,22 @@ class Generator:
 
     async def in_turn(self, planned: Iterator[Encoded], level: Level, *, is_made_ahead: bool) -> list[Sent]:
         """Send these conversations, of which the next starts when one has ended. `is_made_ahead`: each is made while
-        the server works on the one before."""
+        the server works on those before."""
         loop, found, failures = asyncio.get_running_loop(), list[Sent](), 0
-        jobs = enumerate(planned)
+        jobs, made = enumerate(planned), deque[asyncio.Future[tuple[int, Encoded] | None]]()
         firsts = list(islice(jobs, level.concurrency or 1))
         end_s = loop.time() + level.duration_s if level.number is None else math.inf
 
         async def one_place(job: tuple[int, Encoded] | None, maker: ThreadPoolExecutor) -> None:
             nonlocal failures
             while job is not None and loop.time() < end_s and failures < HOPELESS:
-                later = loop.run_in_executor(maker, lambda: next(jobs, None)) if is_made_ahead else None
+                if is_made_ahead:
+                    made.append(loop.run_in_executor(maker, lambda: next(jobs, None)))
                 first, (place, turns) = len(found), job
                 await self._converse(turns, loop.time(), place, found, end_s)
                 if failures < HOPELESS:  # else the others have ended, and this one does
                     failures = 0 if found[first].error is None else failures + 1
-                job = next(jobs, None) if later is None else await later
+                job = await made.popleft() if is_made_ahead else next(jobs, None)
 
         with _beside() as maker:
             await asyncio.gather(*(one_place(job, maker) for job in firsts))
