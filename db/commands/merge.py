@@ -1,14 +1,14 @@
 """Merges other warehouses into this one.
 
 What this one already has is skipped. A warehouse that contradicts it is refused; a quality that both measured stays as
-it is here.
+it is here, and so does an imported file that another version read otherwise.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,27 +114,38 @@ def main(argv: Sequence[str]) -> int:
                 results = _count(merged["samples_kept"], "result", "results")
                 parts.append(f"raw data of {results}, compacted there, kept")
             print(f"{merged['file']} {verb} {'; '.join(parts)}")
-            alerts = [one["subject"] for one in merged["left_out"] if one["table"] == "alerts"]
-            if alerts:
-                note(
-                    f"{NAME}: {_count(len(alerts), 'alert', 'alerts')} of runs that have other labels here: kept as "
-                    f"stored here: {listed(alerts, MAX_LISTED)}"
-                )
-            of_quality = (one["subject"] for one in merged["left_out"] if one["table"] == "quality_results")
-            if kept := list(dict.fromkeys(subject.rpartition(" ")[0] for subject in of_quality)):
-                note(
-                    f"{NAME}: {_count(len(kept), 'run', 'runs')} whose quality both measured, with other outcomes: "
-                    "kept as it is here (benchhouse quality RUN --again measures it anew): "
-                    f"{listed(kept, MAX_LISTED)}"
-                )
-            if beside := merged["beside"]:
-                note(
-                    f"{NAME}: {_count(len(beside), 'run', 'runs')} of imported files that are here under other labels, "
-                    "or in other runs of a file that grew, so their measurements are stored twice: delete the wrong "
-                    "ones with benchhouse delete: "
-                    f"{listed(beside, MAX_LISTED)}"
-                )
+            for about, (one, many), what in _left_out(merged):
+                if about:
+                    note(f"{NAME}: {_count(len(about), one, many)} {what}: {listed(about, MAX_LISTED)}")
     return EXIT_FAILED if report["refused"] else EXIT_OK
+
+
+def _left_out(merged: Report) -> Iterator[tuple[list[str], tuple[str, str], str]]:
+    """What was kept as it is here, or is stored twice now: the ids, the words for one and more of them, and why."""
+    of_table: dict[str, list[str]] = {}
+    for row in merged["left_out"]:
+        of_table.setdefault(row["table"], []).append(row["subject"])
+    runs = ("run", "runs")
+    for table, words in (("alerts", ("alert", "alerts")), ("annotations", ("note", "notes"))):
+        yield of_table.get(table, []), words, "about runs labelled or read otherwise here: kept as stored here"
+    yield (
+        list(merged["read_otherwise"]),
+        runs,
+        "of imported files that another version read otherwise there: kept as stored here (benchhouse import FILE "
+        "--replace reads a file anew)",
+    )
+    yield (
+        list(dict.fromkeys(subject.rpartition(" ")[0] for subject in of_table.get("quality_results", []))),
+        runs,
+        "whose quality both measured, with other outcomes: kept as it is here (benchhouse quality RUN --again measures "
+        "it anew)",
+    )
+    yield (
+        list(merged["beside"]),
+        runs,
+        "of imported files that are here under other labels, or in other runs of a file that grew, so their "
+        "measurements are stored twice: delete the wrong ones with benchhouse delete",
+    )
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -3,8 +3,9 @@ rebuilds a warehouse from its run files.
 
 A run is added with all of its results and raw samples, or not at all. Hardware and series are equal if their ids,
 which are hashes, are equal. Merging is commutative, associative and idempotent in content; where and when a run was
-stored (`source`, `ingested_at`), a quality that both measured, and the state of a change point, which the next search
-computes from all runs, are kept from the warehouse that had them first.
+stored (`source`, `ingested_at`), a quality that both measured, what two versions read otherwise in one imported file,
+and the state of a change point, which the next search computes from all runs, are kept from the warehouse that had them
+first.
 
 A rebuilt warehouse also has the readable rows that only the old file has. The old file is kept under another name; the
 new one replaces it in one step.
@@ -45,8 +46,9 @@ from db.warehouse import OutdatedError, Warehouse
 
 BLOCKING_FAULTS = ("orphan", "duplicate")
 """Kinds of faults for which another warehouse is refused."""
-RELABELLED = ("alerts", ("series_id",))
-"""The table and columns of a conflict where the labels of an alert's result were corrected on one side."""
+MOVED = {"alerts": {"series_id"}, "annotations": {"target_kind", "target_id"}}
+"""Table -> the columns that differ where the labels of an imported run were corrected on one side, which moved the
+alerts and notes about it there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +68,11 @@ class Merged:
     beside: tuple[str, ...] = ()
     """The added runs of imported files that both have, under other ids: such as of a file whose labels were corrected
     on one side, or to which results were appended, whose measurement is then here twice."""
+    read_otherwise: tuple[str, ...] = ()
+    """Imported runs that both have of the same file, which another version read otherwise there: kept as here."""
     left_out: tuple[Conflict, ...] = ()
-    """Conflicting rows, kept as they are here: measures of quality, alerts of results whose labels were corrected on
-    one side, and with `keep_own` others too."""
+    """Conflicting rows, kept as they are here: measures of quality, alerts and notes about runs whose labels were
+    corrected on one side, the rows of `read_otherwise`, and with `keep_own` others too."""
 
 
 class ConflictError(FormatError):
@@ -90,7 +94,8 @@ def merge(
     """Add everything that the warehouse in the file `path` has and this one lacks. The file is never changed.
 
     A file of an older version is upgraded in a copy. `dry_run` only counts. A quality that both measured stays as it is
-    here, since it may be measured again. With `keep_own`, other conflicting rows do too and the rest is added.
+    here, since it may be measured again, and so do an imported file that another version read otherwise and what was
+    moved to other labels. With `keep_own`, other conflicting rows do too and the rest is added.
     Otherwise raises ConflictError; also FormatError for a file that is not a
     warehouse or has dangling references, LockedError and StorageError. After an error nothing has been added.
     """
@@ -113,11 +118,14 @@ def merge(
                 database=name,
                 columns=all_column_types(connection),
                 conflicts=(*conflicts(connection, str, table_names(name)), *clashing),
+                read_twice=dict(connection.execute(READ_TWICE.format(theirs=quoted(name))).fetchall()),
             )
             refused = [
                 one
                 for one in other.conflicts
-                if one.table != "quality_results" and (one.table, one.columns) != RELABELLED
+                if one.table != "quality_results"
+                and not (one.columns and MOVED.get(one.table, set()).issuperset(one.columns))
+                and other.run_read_twice(one) is None
             ]
             if refused and not keep_own:
                 raise ConflictError(path, refused)
@@ -205,7 +213,9 @@ def _is_known(column: str, table: str, key: str) -> str:
 MACHINE = _is_known("hardware_id", "hardware_info", "hardware_id")
 NEW["series"] += f" AND {MACHINE}"
 SERIES = _is_known("series_id", "series", "series_id")
-NEW["change_points"] += f" AND {SERIES}"
+NEW["change_points"] += f" AND {SERIES} AND (result_id, series_id) NOT IN ("
+NEW["change_points"] += "SELECT (theirs.result_id, theirs.series_id) FROM {theirs}.benchmark_results theirs "
+NEW["change_points"] += "JOIN benchmark_results mine USING (result_id) WHERE mine.series_id <> theirs.series_id)"
 for _column in ("result_id", "last_good_result_id"):
     NEW["change_points"] += f" AND ({_column} IS NULL OR {_is_known(_column, 'benchmark_results', 'result_id')})"
 CHANGE = _is_known("change_point_id", "change_points", "change_point_id")
@@ -227,10 +237,12 @@ IF_STORED = {
     "alerts": """REPLACE (
         (SELECT result_id FROM benchmark_results WHERE result_id = confirmed_by) AS confirmed_by,
         (SELECT own.change_point_id FROM change_points own WHERE own.change_point_id = alerts.change_point_id)
-            AS change_point_id
+            AS change_point_id,
+        coalesce((SELECT series_id FROM benchmark_results own WHERE own.result_id = alerts.result_id), series_id)
+            AS series_id
     )"""
 }
-"""Table -> its columns that are NULL in a new row if what they name is not here."""
+"""Table -> its columns that are NULL in a new row if what they name is not here; the series is that of the result."""
 
 NEW_RUNS = f"""
 CREATE OR REPLACE TEMP TABLE new_runs AS
@@ -273,6 +285,16 @@ UNDER_OWN_ID = {
         THEN coalesce((SELECT own FROM twins WHERE other = target_id), target_id) ELSE target_id END AS target_id""",
 }
 """Table that names alerts -> the column of the other warehouse's rows with the ids of here."""
+
+READ_TWICE = """
+WITH run AS (
+    SELECT run_id FROM benchmark_runs JOIN {theirs}.benchmark_runs theirs USING (run_id, source_sha256)
+    WHERE benchmark_runs.origin_format IS NOT NULL AND theirs.origin_format IS NOT NULL
+)
+SELECT run_id, run_id FROM run UNION ALL SELECT result_id, run_id FROM benchmark_results JOIN run USING (run_id)
+"""
+"""What an imported file says is as the version that read it understood it, while the ids of its runs and results are
+those of the file."""
 
 BESIDE = """
 WITH added AS MATERIALIZED (
@@ -352,11 +374,12 @@ MERGE_RULES = {
     "alerts": MergeRule(
         time=TRIAGED,
         newer=True,
+        ignored=("series_id",),
         columns={
             **{
                 column: STORED_REFERENCE.format(column=column, table=target, key=key)
                 for table, _, column, target, key in REFERENCES
-                if table == "alerts"
+                if table == "alerts" and column != "series_id"
             },
             "parameters": EVIDENCE,
         },
@@ -389,6 +412,12 @@ class OtherWarehouse:
     columns: Mapping[str, Iterable[str]]
     """Table -> columns, the same in both."""
     conflicts: tuple[Conflict, ...] = ()
+    read_twice: Mapping[str, str] = field(default_factory=dict)
+    """Imported run that both have of the same file, or one of its results here -> the run."""
+
+    def run_read_twice(self, conflict: Conflict) -> str | None:
+        """The imported run of the same file in both that the conflicting row belongs to; None if there is none."""
+        return self.read_twice.get(conflict.subject.split(" ")[0]) if conflict.table in RUN_TABLES else None
 
     def counts(self, aliases: int) -> Merged:
         """Find the new runs, which `take` needs too, and count what it would add, with so many `aliases`."""
@@ -403,6 +432,13 @@ class OtherWarehouse:
             samples_kept=self._finer_results(str, self.theirs),
             triages=self._number(TRIAGED_LATER.format(theirs=self.theirs("alerts")), left="alerts"),
             beside=tuple(str(run) for (run,) in self.connection.execute(beside).fetchall()),
+            read_otherwise=tuple(
+                dict.fromkeys(
+                    run
+                    for one in self.conflicts
+                    if one.table != "quality_results" and (run := self.run_read_twice(one)) is not None
+                )
+            ),
             left_out=self.conflicts,
         )
 

@@ -174,7 +174,7 @@ def test_an_alert_of_a_run_that_was_labelled_stays_when_a_database_with_the_old_
     assert merge.main([paths[1], "--db-path", paths[0]]) == 0
     said = capsys.readouterr()
     assert "added 1 run" in said.out
-    assert "1 alert of runs that have other labels here: kept as stored here: one" in said.err
+    assert "1 alert about runs labelled or read otherwise here: kept as stored here: one" in said.err
     with Warehouse.open(paths[0], read_only=True) as warehouse:
         assert warehouse.query("FROM alerts").dicts() == labelled
 

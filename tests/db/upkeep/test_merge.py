@@ -187,6 +187,70 @@ def test_different_content_under_the_same_id_is_refused_and_named(make, make_run
     assert contents_of(target) == before
 
 
+def test_an_imported_file_that_another_version_read_otherwise_stays_and_the_rest_is_added(make, make_run, capsys):
+    run, new = make_run(**ONE, origin=Origin(format="pyperf", definition="pyperf")), make_run(**ONE)
+    later = replace(run, origin=Origin(format="pyperf", definition="the mean of a loop"))
+    result_id = run.results[0].result_id
+
+    def noted(warehouse):
+        warehouse.query(NOTE, ["note", run.run_id, "a new fan"])
+        warehouse.query(ALERT, ["new", "2026-03-01"])
+        warehouse.query(
+            "UPDATE alerts SET result_id = $1, series_id = (SELECT series_id FROM all_results WHERE result_id = $1)",
+            [result_id],
+        )
+        warehouse.query(
+            "INSERT INTO change_points (change_point_id, series_id, metric, state, result_id, run_id, detector, "
+            "detector_version, parameters, detected_at) SELECT 'c', series_id, metric, 'suspected', result_id, ?, 'd', "
+            "'1', '{}', created_at FROM alerts",
+            [run.run_id],
+        )
+
+    for here, there in ((run, later), (later, run)):
+        target, other = (
+            make(f"a{len(here.origin.definition)}", here),
+            make(f"b{len(there.origin.definition)}", there, new, change=noted),
+        )
+        for added in ("1 run", "nothing new"):
+            assert main([str(other), "--db-path", str(target)]) == 0
+            out, err = capsys.readouterr()
+            assert f" added {added}" in out
+            assert "1 run of imported files that another version read otherwise there: kept as stored here" in err
+            assert err.splitlines()[-1].endswith(f": {run.run_id}")
+        with Warehouse.open(target) as warehouse:
+            (row,) = warehouse.query(
+                "SELECT origin_definition FROM benchmark_runs WHERE origin_format IS NOT NULL"
+            ).dicts()
+            found = warehouse.query(
+                "SELECT annotations.note, alert_id FROM annotations, alerts JOIN all_results USING (series_id)"
+            )
+        assert row == {"origin_definition": here.origin.definition}
+        assert found.dicts() == [{"note": "a new fan", "alert_id": "one"}]
+        assert verified(target) == []
+    edited = make("edited", later, change=lambda one: one.query("UPDATE benchmark_runs SET source_sha256 = 'other'"))
+    with pytest.raises(ConflictError, match="differs in origin"):
+        into(make("c", run), edited)
+
+
+def test_a_note_that_moved_with_corrected_labels_stays_where_it_is(make, make_run, capsys):
+    run, corrected = (
+        make_run(**ONE, model_id=name, origin=Origin(format="pyperf", definition="pyperf"))
+        for name in ("wrong", "right")
+    )
+    sides = [
+        make(one.run_id, one, change=lambda w, about=one: w.query(NOTE, ["note", about.run_id, "a new fan"]))
+        for one in (run, corrected)
+    ]
+    for target, other, own in ((*sides, run), (*reversed(sides), corrected)):
+        assert main([str(other), "--db-path", str(target)]) == 0
+        assert "1 note about runs labelled or read otherwise here: kept as stored here: note" in capsys.readouterr().err
+        with Warehouse.open(target) as warehouse:
+            assert warehouse.query("SELECT target_id FROM annotations").dicts() == [{"target_id": own.run_id}]
+    changed = make("changed", run, change=lambda w: w.query(NOTE, ["note", run.run_id, "an old fan"]))
+    with pytest.raises(ConflictError, match="annotation note differs in note"):
+        into(make("again", run, change=lambda w: w.query(NOTE, ["note", run.run_id, "a new fan"])), changed)
+
+
 def test_the_source_of_a_run_is_not_a_contradiction(make, make_run):
     run = make_run(**ONE)
     target = make("a", run)
@@ -468,8 +532,8 @@ def test_an_import_of_an_older_version_is_the_same_run_though_it_states_what_the
         (row,) = warehouse.query("SELECT finished_at, iterations FROM all_results").dicts()
     assert set(row.values()) == {None}
     other = replace(newer, results=(replace(newer.results[0], iterations=7),))
-    with pytest.raises(ConflictError, match="differs in iterations"):
-        into(make("c", other), make("d", replace(other, results=(replace(other.results[0], iterations=8),))))
+    (merged,) = into(make("c", other), make("d", replace(other, results=(replace(other.results[0], iterations=8),))))
+    assert merged.read_otherwise == (run.run_id,)
 
 
 def test_rows_with_dangling_references_are_not_merged(make, make_run):
