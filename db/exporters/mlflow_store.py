@@ -12,9 +12,10 @@ import importlib
 import logging
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -231,13 +232,13 @@ def _batches(values: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _by_key(values: Mapping[str, Value]) -> dict[str, Value]:
-    """The values by names that MLflow accepts: other characters become "_", and one more makes a name that another one
-    has become its own."""
-    found: dict[str, Value] = {}
+    """The values by names that MLflow accepts: other characters become "_", and a name that another one has become has
+    a number."""
+    found, numbers = dict[str, Value](), defaultdict[str, Iterator[int]](lambda: count(2))
     for name, value in sorted(values.items(), key=lambda one: NOT_ACCEPTED.search(one[0]) is not None):
-        key = NOT_ACCEPTED.sub("_", name)
+        key = accepted = NOT_ACCEPTED.sub("_", name)
         while key in found:
-            key += "_"
+            key = f"{accepted}_{next(numbers[accepted])}"
         found[key] = value
     return found
 

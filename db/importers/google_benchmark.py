@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import chain, count
+from itertools import count
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -332,15 +332,17 @@ def parsed_name(
     parts += [f"threads:{stated['threads']}"] if stated.get("threads") else []
     function = [first]
     arguments: dict[str, int | float | str] = {}
-    unnamed = count()
+    unnamed, numbers = count(), defaultdict[str, Iterator[int]](lambda: count(2))
     for part in parts:
         named = NAMED.fullmatch(part)
         if named is None and not NUMBER.fullmatch(part):
             function.append(part)
             continue
-        name, value = (named[1], named[2]) if named else (f"arg{next(unnamed)}", part)
-        numbered = (f"{name}_{number}" for number in count(2))
-        arguments[next(one for one in chain([name], numbered) if one not in arguments)] = parsed_number(value)
+        stated_name, value = (named[1], named[2]) if named else (f"arg{next(unnamed)}", part)
+        name = stated_name
+        while name in arguments:
+            name = f"{stated_name}_{next(numbers[stated_name])}"
+        arguments[name] = parsed_number(value)
     function_name = "/".join(function)
     return Name(
         function=function_name,

@@ -278,8 +278,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         begun = _commands(lines[last:at])
         arguments = own if begun["client"] or begun["printed"] else {**shared.get(kind, {}), **own}
         shared[kind] = {name: value for name, value in arguments.items() if name not in OF_A_LOAD}
-        servers = _commands(lines[_start(lines, last, at, SERVER_COMMAND) : at])["server"]
-        if kind == "Serving" and (stated := _alike(kind, servers, is_server=True)):
+        nearest = _commands(lines[_start(lines, last, at, SERVER_COMMAND) : at])["server"]
+        if kind == "Serving" and (stated := _serving(_model_of(own), nearest, begun["server"])):
             server = resolved(agreed(stated))
             arguments = {**arguments, **server, **own}
         elif kind == "Serving" and _model_of(arguments) in (None, _model_of(server)):
@@ -348,6 +348,15 @@ def _alike(kind: str, commands: Sequence[str], *, is_server: bool = False) -> li
             given = {name: one for name, one in stated if one and (name in names or is_engine_flag(name))}
         found += [given] if given else []
     return found
+
+
+def _serving(model: str | None, nearest: Sequence[str], above: Sequence[str]) -> list[dict[str, str]]:
+    """The arguments of the servers' commands that a load is of: those with its model, or the nearest ones."""
+    near, others = (_alike("Serving", commands, is_server=True) for commands in (nearest, above))
+    for servers in (near, others):
+        if model and (found := [server for server in servers if _model_of(server) == model]):
+            return found
+    return near
 
 
 def _model_of(arguments: Mapping[str, str]) -> str | None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from db.exporters.mlflow_store import _by_key
 from db.importers import llama_bench, vllm_printed
+from db.importers.google_benchmark import parsed_name
 from db.importers.support.files import find_documents, read_file
 from db.importers.support.reading import Fields, csv_rows, shortened
 
@@ -96,6 +98,13 @@ def test_the_flags_between_two_results_take_a_time_in_proportion_to_their_number
     start_s = time.process_time()
     assert len(list(vllm_printed.read(file))) == 1
     assert time.process_time() - start_s < 5
+
+
+def test_names_that_are_alike_are_told_apart_in_a_time_in_proportion_to_their_number() -> None:
+    start_s = time.process_time()
+    assert parsed_name("f" + "/n:1" * 20_000).function == "f"
+    assert len(_by_key(dict.fromkeys(map(chr, range(0x2190, 0x2B00)), 1.0))) == 0x2B00 - 0x2190
+    assert time.process_time() - start_s < 3
 
 
 @pytest.mark.parametrize("joined", ['{"a": 1}', '{"a": 1}[', '{\n"a": 1}', '[{\n"a": 1}]'])

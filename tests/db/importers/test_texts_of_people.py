@@ -406,6 +406,14 @@ def test_a_server_of_any_engine_is_that_of_the_results_below_its_command(serve, 
     assert second.cell.runtime_mode == {**mode, "loop": "closed"}
 
 
+@pytest.mark.parametrize("lines", [0, 100])
+def test_of_several_servers_a_load_is_of_the_one_with_its_model(lines):
+    logged = "INFO: started\n" * lines
+    text = f"vllm serve org/m -tp 2\n{logged}llama-server -m /models/n.gguf --parallel 8\n{logged}{CLIENT}{BLOCK}"
+    assert mode_of(text) == ({"tensor_parallel_size": 2, "loop": "closed"}, 2)
+    assert mode_of(text.replace("--model org/m", "--model n"))[0].get("parallel") == ("8" if lines else None)
+
+
 @pytest.mark.parametrize("client", ["sglang.bench_serving", "sglang.benchmark.serving"])
 def test_a_client_under_its_new_name_is_the_one_under_its_old_name(client):
     command = f"python -m {client} --backend sglang --model org/n --num-prompts 10 --max-concurrency 16\n"
