@@ -275,7 +275,7 @@ WITH pair AS (
         )
     QUALIFY row_number() OVER (PARTITION BY own ORDER BY other) = row_number() OVER (PARTITION BY other ORDER BY own)
 )
-SELECT min(own) AS own, other FROM pair GROUP BY other
+SELECT own, min(other) AS other FROM (SELECT min(own) AS own, other FROM pair GROUP BY other) GROUP BY own
 """
 """Pairs of alerts that each side has raised about one change, as when both check copies of the same runs: one alert,
 with the id that it has here. Where a side has several about one change, the first is that of the first, and so on."""

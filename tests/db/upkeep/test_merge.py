@@ -389,6 +389,28 @@ def test_one_change_that_both_raised_is_one_alert_with_the_triage_of_either(make
             assert len(warehouse.query("SELECT alert_id FROM alerts").dicts()) == 2
 
 
+def test_an_alert_about_changes_that_are_several_here_stays_one_of_its_own(make, make_run):
+    def raised(alerts):
+        def change(warehouse):
+            warehouse.query(ALERT, ["new", "2026-03-01"])
+            for alert_id, *results in alerts:
+                warehouse.query(
+                    "INSERT INTO alerts BY NAME SELECT * REPLACE (? AS alert_id, ?::JSON AS parameters) "
+                    "FROM alerts WHERE alert_id = 'one'",
+                    [alert_id, json.dumps({"results": results})],
+                )
+            warehouse.query("DELETE FROM alerts WHERE alert_id = 'one'")
+
+        return change
+
+    run = make_run(**ONE)
+    target = make("a", run, change=raised([("b1", "1", "2"), ("b2", "3", "4")]))
+    into(target, make("b", run, change=raised([("c1", "1"), ("c2", "3"), ("c3", "2", "4")])))
+    with Warehouse.open(target) as warehouse:
+        alerts = warehouse.query("FROM alerts ORDER BY alert_id").dicts()
+    assert [one["alert_id"] for one in alerts] == ["b1", "b2", "c3"]
+
+
 def test_an_alert_keeps_what_either_version_knows_and_a_change_point_its_last_search(make, make_run):
     first, second = make_run(**ONE, started_at="2026-01-01T00:00:00Z"), make_run(**ONE)
     ids = [run.results[0].result_id for run in (first, second)]
