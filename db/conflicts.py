@@ -81,11 +81,10 @@ CHECKSUMMED = {
 """What a checksum covers."""
 PARTS_OF = (
     ("benchmark_runs", "run_id", "benchmark_results"),
-    ("benchmark_results", "result_id", "raw_benchmark_data"),
     ("benchmark_results", "result_id", "requests"),
 )
-"""Table, its key, and the table with its parts. The quality of a run may be measured later, so that only one side has
-it."""
+"""Table, its key, and the table with its parts. One side may lack the quality of a run, which may be measured later,
+and raw samples, which run files of compacted runs leave out."""
 
 RUNS_OF_ONE_FILE = """
 SELECT theirs.run_id, mine.run_id FROM {theirs} theirs JOIN {mine} mine USING (source_sha256)

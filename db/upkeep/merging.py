@@ -192,7 +192,8 @@ NEW = {
     "series": "series_id NOT IN (SELECT series_id FROM series)",
     "benchmark_runs": "run_id IN (SELECT run_id FROM new_runs)",
     "benchmark_results": "run_id IN (SELECT run_id FROM new_runs)",
-    RAW: IN_NEW_RUNS,
+    RAW: f"{IN_NEW_RUNS} OR result_id IN (SELECT result_id FROM shared_results) AND (result_id, launch, phase, metric) "
+    "NOT IN (SELECT (result_id, launch, phase, metric) FROM raw_benchmark_data)",
     "requests": IN_NEW_RUNS,
     "quality_results": (  # also of a run that both have, whose quality was measured later
         "run_id IN (SELECT run_id FROM benchmark_runs UNION ALL FROM new_runs) "
@@ -257,6 +258,13 @@ WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
     ))
 """
 """A run is not new if its results or its run file belong to another run here, or without its machine and series."""
+
+SHARED_RESULTS = """
+CREATE OR REPLACE TEMP TABLE shared_results AS
+SELECT result_id FROM {theirs}.benchmark_results SEMI JOIN benchmark_results USING (result_id)
+WHERE run_id NOT IN (SELECT unnest($apart)) AND result_id NOT IN (SELECT unnest($apart))
+"""
+"""Results that both have, and that get the raw samples that they lack here: equal ones, of no file read twice."""
 
 TWINS = """
 CREATE OR REPLACE TEMP TABLE twins AS
@@ -422,6 +430,8 @@ class OtherWarehouse:
     def counts(self, aliases: int) -> Merged:
         """Find the new runs, which `take` needs too, and count what it would add, with so many `aliases`."""
         self.connection.execute(NEW_RUNS.format(theirs=quoted(self.database)))
+        apart = {one.subject.split(" ")[0] for one in self.conflicts if one.table in RUN_TABLES} | set(self.read_twice)
+        self.connection.execute(SHARED_RESULTS.format(theirs=quoted(self.database)), {"apart": sorted(apart)})
         what = {RAW: "coalesce(sum(sample_count), 0)::BIGINT"}
         added = {table: self._number(self._new(table), what.get(table, "count(*)")) for table in NEW}
         beside = BESIDE.format(theirs=quoted(self.database))
