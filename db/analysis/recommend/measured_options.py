@@ -41,7 +41,7 @@ from db.analysis.recommend.recommendation import (
 )
 from db.analysis.selection import Selection, unstored
 from db.run_records import qualities
-from db.values import serious_kinds, shortened
+from db.values import bench_settings_of, serious_kinds, shortened
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -158,6 +158,8 @@ class Workload(Computed):
 
     has_tokens: bool
     """Whether throughput counts tokens instead of items."""
+    bench_settings: str = ""
+    """Settings of a user-written benchmark, by which people know its configuration: "compile_mode default"."""
 
     @property
     def text(self) -> str:
@@ -166,10 +168,11 @@ class Workload(Computed):
         return ", ".join(filter(None, (self.task, self.sizes, weights, self.origin)))
 
 
-def workload_facts(workload: Workload) -> tuple[str, str, str]:
+def workload_facts(workload: Workload) -> tuple[str, str, str, str]:
     """What tells workloads of the same text apart, in words, in this order."""
     return (
         "" if workload.model_revision is None else f"revision {shortened(workload.model_revision)}",
+        visible(workload.bench_settings),
         f"configuration {workload.config_hash[:8]}",
         "in tokens" if workload.has_tokens else "in items",
     )
@@ -220,6 +223,7 @@ def options_by_workload(
     rates = {name: tuple(launches.values()) for name, launches in found.items()}
     known = qualities(warehouse, sorted({row["run_id"] for row in rows}))
     newer = newer_doubtful(warehouse, [row["result_id"] for row in rows])
+    settings = bench_settings_of(warehouse, rows)
     by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
         point = Point.from_columns(row)
@@ -252,12 +256,14 @@ def options_by_workload(
             throughput_half_width=_rate_half_width(rates.get(row["result_id"], ())),
         )
         axes = json.loads(row["axes"])
+        own_settings = sorted(settings.get(row["run_id"], {}).items())
         workload = Workload(
             **{name: row[name] for name in OF_WORKLOAD},
             config_hash=workload_config(row),
             definition=row["origin_definition"],
             axes=tuple(sorted(axes.items())),
             has_tokens=tokens is not None,
+            bench_settings=", ".join(f"{name} {value}" for name, value in own_settings),
         )
         by_workload.setdefault(workload, []).append(_with_quality(option, known.get(row["run_id"])))
     return {

@@ -332,3 +332,16 @@ def test_a_newer_result_that_was_passed_over_is_named_wherever_an_older_one_is_s
         warehouse.ingest(make_run(started_at="2026-03-03T00:00:00Z", slowdown=1.5, **small))
     assert recommend.main(["bert-base-uncased", "--db-path", str(path)]) == 0
     assert "newer" not in capsys.readouterr().out
+
+
+def test_the_workloads_of_a_users_benchmark_are_named_by_their_settings(empty_database, tmp_path, make_run, capsys):
+    path = shutil.copy2(empty_database, tmp_path / "own.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for mode in ("default", "max-autotune"):
+            run = make_run(runtime="bench", batch_sizes=(1,), sequence_lengths=(32,), iterations=3)
+            own = {"source": "bench", "config": {"compile_mode": mode, "options": {"rows": 8}}, "config_hash": mode}
+            warehouse.ingest(Alter.workload(run, **own))
+    assert recommend.main(["bert-base-uncased", "--db-path", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert [f", compile_mode {mode}: 1 option" in out for mode in ("default", "max-autotune")] == [True, True]
+    assert "configuration" not in out
