@@ -33,7 +33,7 @@ from benchmarking.core.profiles import (
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, listed, number, visible, why_text, wrapped
+from benchmarking.core.text import counted, number, visible, why_text, wrapped
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_points
@@ -42,8 +42,6 @@ from benchmarking.sweep.run.profile_launch import COPY_RATE
 MAX_LAYERS, MAX_OPERATORS = 12, 10
 MIN_SHARE = 0.15
 """Minimum share of a call for a part to be worth a remedy."""
-MAX_SLOWED = 0.1
-"""Share of a call by which operators under the profiler may exceed it: two medians of equal calls differ by less."""
 MIN_ATTENTION_SHARE = 0.05
 MIN_MATCHED_SHARE = 0.9
 """Share of operator time matched with modules below which the report says so."""
@@ -266,9 +264,12 @@ def _time_sentences(profile: Profile) -> Iterator[str]:
     """Sentences about where the time goes."""
     breakdown = profile.call.breakdown
     why_not = breakdown.missing.get(KERNEL_TIME)
-    shares = [f"{KIND_NAMES.get(kind, kind)} {share:.0%}" for kind, share in kind_shares(profile).items()]
+    kinds = [*kind_shares(profile).items()]
+    shares = [f"{KIND_NAMES.get(kind, kind)} {share:.0%}" for kind, share in kinds[:4]]
+    if len(kinds) > 4:
+        shares.append(f"{counted(len(kinds) - 4, 'more kind')} {sum(share for _, share in kinds[4:]):.0%}")
     if why_not is None:
-        yield f"{listed(shares, 4)} of a call."
+        yield f"{', '.join(shares)} of a call."
     else:
         why = why_text(why_not)
         yield f"Kernel time is not attributed to operators: {why}. The times are those of the host, as in launches."
@@ -322,13 +323,13 @@ def _at_peak(modules: Sequence[ModuleTime]) -> str:
 
 def _outside_share(profile: Profile) -> float | None:
     """Least share of a call without the profiler that its operators leave, whose times include some of the profiler's
-    overhead; None if they include so much that they exceed the call, or if they are not reported."""
+    overhead; None if they include so much that nothing is left, or if they are not reported."""
     breakdown, call_ms = profile.call.breakdown, median(profile.call.latency_ms)
     outside_ms = breakdown.metrics.get("outside_operators_ms")
     if outside_ms is None or not call_ms:
         return None
     share = 1 - (breakdown.host_ms - outside_ms) / call_ms
-    return max(0.0, share) if share > -MAX_SLOWED else None
+    return share if round(share, 2) > 0 else None
 
 
 def _idle_share(profile: Profile) -> float | None:
