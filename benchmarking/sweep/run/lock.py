@@ -35,6 +35,8 @@ FOLDER_VARIABLE = "BENCHHOUSE_LOCK_DIR"
 UNUSABLE_WAIT_S = 30.0
 """Maximum time in seconds to wait for a lock that this user may not open: its creator may be about to share it."""
 POLL_S = 0.2
+OLDEST_START_S = 1_577_836_800.0
+"""2020-01-01. A record lock that starts below is no time: other programs lock a file from its beginning."""
 FOLDER_MODE = 0o1777
 """Every user may add files, and only their owner may remove them, as in /tmp."""
 FILE_MODE = 0o644
@@ -176,15 +178,16 @@ def _holder(descriptor: int) -> str:
             kind, start_ms, pid = (answer[i] for i in ((0, 2, 4) if is_linux else (3, 0, 2)))
     if kind == fcntl.F_UNLCK or pid <= 0:  # the system does not report it
         return "another process (unknown PID)"
-    since_s = start_ms / 1000
-    since = f"since {time_text(since_s)}, for {duration(max(0.0, time.time() - since_s))}"
+    since_s, now_s = start_ms / 1000, time.time()
+    is_time = OLDEST_START_S < since_s <= now_s
+    since = f" since {time_text(since_s)}, for {duration(now_s - since_s)}" if is_time else ""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
             description = (process.username(), _command(process.cmdline()) or process.name())
     except (psutil.Error, KeyError):
-        return f"PID {pid} {since}"
-    return f"PID {pid} ({visible(', '.join(description))}) {since}"
+        return f"PID {pid}{since}"
+    return f"PID {pid} ({visible(', '.join(description))}){since}"
 
 
 def _command(words: Sequence[str]) -> str:

@@ -135,7 +135,7 @@ def test_the_second_process_waits_and_names_holder_and_limit(holder, monkeypatch
     thread.join()
 
 
-def test_waiting_ends_at_its_limit_with_the_holder_named(holder):
+def test_waiting_ends_at_its_limit_with_the_holder_named(holder, monkeypatch):
     process = holder("cpu")
     messages = []
     started_s = time.monotonic()
@@ -144,6 +144,9 @@ def test_waiting_ends_at_its_limit_with_the_holder_named(holder):
         pass
     assert 0.3 <= time.monotonic() - started_s < 60  # not the hour that is its default
     assert len(messages) == 1
+    monkeypatch.setattr(lock, "OLDEST_START_S", time.time())  # as if it were locked from the beginning of the file
+    with pytest.raises(LockedError, match=rf"in use by PID {process.pid} \([^)]*\): "), device_lock("cpu", print, 0.0):
+        pass
 
 
 def test_a_killed_holder_leaves_no_lock(holder):
