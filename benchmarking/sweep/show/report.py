@@ -209,7 +209,8 @@ def _profile(run: Run) -> list[str]:
     budget_s, lines = chosen.get("budget_s"), []
     if shortened and isinstance(budget_s, int | float):
         lines = [f"time budget of {number(budget_s)} s: fewer calls at {first_few(shortened, MAX_POINTS)}"]
-    most = max(result.launches or 0 for result in run.results)
+    asked = chosen.get("launches")  # of an interrupted run, more than there are
+    most = max(asked if isinstance(asked, int) else 0, *(result.launches or 0 for result in run.results))
     launches = f"{counted(most, 'launch')} of each point"
     more = f"{longer.launches} launches of each point, " if most < longer.launches else ""
     more += f"calls until the interval is within {longer.target_relative_half_width:.0%}"

@@ -216,6 +216,8 @@ def test_default_profile_runs_mention_longer_profiles_and_budget_cuts(make_run):
         "profile quick: a first look, 5 launches of each point; --profile standard: calls until the interval is "
         "within 2%"
     )
+    interrupted = replace(compared, settings={**compared.settings, "launches": 8})
+    assert "a first look, 8 launches of each point; " in unwrapped(table(interrupted))[-1]
     cut = first_only(quick, extra={"launches": [{"launch": 0, "budget": {"budget_s": 150.0, "max_time_s": 1.0}}]})
     assert "time budget of 150 s: fewer calls at b1 s32" in table(cut)
     assert "--profile standard" not in table(make_run())
