@@ -183,7 +183,7 @@ class BenchPlanning:
     new_tokens: tuple[int, ...] | None = None
     """Replaces the number of tokens of configs that generate tokens, with one config per number."""
     timeout_s: float = DEFAULT_TIMEOUT_S
-    skip_unsupported: bool = False
+    skip_unsupported: bool | None = None
     command: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     """Added to the configs' tags, which they override."""

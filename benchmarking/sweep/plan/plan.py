@@ -118,13 +118,15 @@ def ascending(points: Iterable[Point]) -> tuple[Point, ...]:
     return tuple(sorted(points, key=size))
 
 
-def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: bool) -> Mapping[str, str]:
-    """The unsupported points, label -> reason. Raises UsageError for the first, unless they may be skipped."""
+def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: bool | None) -> Mapping[str, str]:
+    """The unsupported points, label -> reason. Raises UsageError for the first, unless they may be skipped; the flag
+    for that is named if the command has it (not None)."""
     reasons = {point.label: why for point in points if (why := check(point)) is not None}
     if reasons and not skip_unsupported:
         label, why = next(iter(reasons.items()))
         more = f" (and {len(reasons) - 1} more such points)" if len(reasons) > 1 else ""
-        raise UsageError(f"point {label}: {why}{more}; use --skip-unsupported to skip such points")
+        how = "" if skip_unsupported is None else "; use --skip-unsupported to skip such points"
+        raise UsageError(f"point {label}: {why}{more}{how}")
     if len(reasons) == len(points):
         raise UsageError(f"no supported point to measure: {next(iter(reasons.values()))}")
     return reasons

@@ -87,7 +87,8 @@ class Request:
     """Whether to make builds only and measure nothing."""
     settings: Settings
     timeout_s: float = MEASURING["timeout"].default
-    skip_unsupported: bool = False
+    skip_unsupported: bool | None = None
+    """None, as False, for commands that have no such flag."""
     command: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None

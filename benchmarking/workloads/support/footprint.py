@@ -99,7 +99,7 @@ class Fit:
         ):  # it cannot be built, even if its files are smaller
             return (
                 f"{model_id} needs at least {_size(self.min_bytes)} for weights at {self.cell.precision} (from its "
-                f"configuration), {_size(host)} free on the host: use a smaller model or --skip-unsupported"
+                f"configuration), {_size(host)} free on the host: use a smaller model"
             )
         limit = self.free.values.get(FREE, self.free.values.get(TOTAL))
         if self.weights_bytes is None or not isinstance(limit, int):
@@ -114,12 +114,13 @@ class Fit:
             return self._refusal(", which are filled in host memory,", f"{_size(host)} free on the host")
         return None
 
-    def unfit_points(self, points: Iterable[Point], *, may_skip: bool) -> dict[str, str]:
+    def unfit_points(self, points: Iterable[Point], *, may_skip: bool | None) -> dict[str, str]:
         """The reasons of points that do not fit, by label. Raises UnsupportedError for the first one unless they may be
-        skipped."""
+        skipped; the flag for that is named if the command has it (not None)."""
         reasons = {point.label: why for point in points if (why := self.why_not(point)) is not None}
         if reasons and not may_skip:
-            raise UnsupportedError(next(iter(reasons.values())))
+            how = "" if may_skip is None else " or --skip-unsupported"
+            raise UnsupportedError(f"{next(iter(reasons.values()))}{how}")
         return reasons
 
     @property
@@ -135,7 +136,7 @@ class Fit:
         smaller = "a smaller --kv-cache-type, " if any(option.name == CACHE_TYPE for option in options) else ""
         return (
             f"{self.cell.workload.model_id} needs {_size(self.weights_bytes or 0)} for weights{detail} at "
-            f"{self.cell.precision}, {available}: use a lower precision, {smaller}a smaller model or --skip-unsupported"
+            f"{self.cell.precision}, {available}: use a lower precision, {smaller}a smaller model"
         )
 
 

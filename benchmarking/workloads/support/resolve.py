@@ -159,6 +159,8 @@ def _source(model_id: str, path: Path, weights: WeightsChoice) -> Source:
     if entry is None and not hub.may_be_hub_name(model_id):
         name = HUB_ADDRESS.sub("", model_id).partition("@")[0].strip("/")
         hint = f": did you mean {name}?" if name != model_id and hub.may_be_hub_name(name) else ""
+        if "," in model_id and all(map(hub.may_be_hub_name, model_id.split(","))):
+            hint = f": {as_typed('batch')} --models {model_id} measures several"
         raise UsageError(f"MODEL {model_id}: no such folder, and not a valid name on the hub{hint}")
     return _from_hub(model_id, entry, weights)
 

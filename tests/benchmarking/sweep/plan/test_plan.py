@@ -68,7 +68,11 @@ def test_an_unsupported_point_is_an_error():
     points = grid({"batch_size": (1,), "sequence_length": (32, 128, 256)})
     with pytest.raises(UsageError) as error:
         check_points(points, too_long, skip_unsupported=False)
-    assert "point b1 s128: 128 tokens are too long (and 1 more such points)" in str(error.value)
+    said = "point b1 s128: 128 tokens are too long (and 1 more such points)"
+    assert str(error.value) == f"{said}; use --skip-unsupported to skip such points"
+    with pytest.raises(UsageError) as error:  # of a command without the flag
+        check_points(points, too_long, skip_unsupported=None)
+    assert str(error.value) == said
 
 
 def test_unsupported_points_can_be_skipped():

@@ -238,7 +238,7 @@ def test_a_refusal_gives_the_figures_and_what_to_do(free):
     fit = Fit.of(cell(mixtral, "mixture-of-experts", parameter_count=46_702_792_704, model_id="mixtral"))
     assert fit.why_not(Point(batch_size=1, sequence_length=16_384, new_tokens=16)) == (
         "mixtral needs 186.8 GB for weights + 4.6 GB for b1 s16384 n16 at float32, 22.1 GB free on cpu: use a lower "
-        "precision, a smaller model or --skip-unsupported"
+        "precision, a smaller model"
     )
 
 

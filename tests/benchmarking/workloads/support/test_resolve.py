@@ -88,6 +88,8 @@ def test_similar_names_are_found_without_the_owner():
 def test_an_invalid_hub_name_is_reported_as_a_missing_folder(name):
     with pytest.raises(UsageError, match="no such folder"):
         resolve(name)
+    with pytest.raises(UsageError, match=r"on the hub: .* --models gpt2,bert measures several"):
+        resolve("gpt2,bert")
 
 
 def test_a_file_is_not_a_model(tmp_path, monkeypatch):
