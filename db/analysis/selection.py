@@ -88,6 +88,7 @@ TIME_LIMIT_S = 30.0
 """Time limit for the user's own SQL, in seconds."""
 ERROR_POSITION = re.compile(r"^line \d+, column \d+: ")
 """Position of an error, which refers to our statement instead of the user's text."""
+OPTION_OF_BENCH = "run_id IN (SELECT run_id FROM benchmark_runs WHERE config->'options'->>{key} = {value})"
 AGE = re.compile(r"(\d{1,6})(h|d|w)")
 HOURS = {"h": 1, "d": 24, "w": 168}
 COMPARISON = re.compile(r"(\w+)\s*(!=|~|<=|>=|<|>)\s*(.+)")
@@ -241,18 +242,19 @@ def _part(word: str) -> Selection:
         return Selection(text=word, words="history_time < ?", values=(end,), named=frozenset({"history_time"}))
     if is_setting(field):
         found = _membership(word, setting(field), values, named=f"runtime_mode {field}", stated=field)
-        words = f"run_id IN (SELECT run_id FROM benchmark_runs WHERE {found.words})"
-        return replace(found, words=words, run_condition=found.words, run_values=tuple(values))
+        runs = found.words
+        words = f"run_id IN (SELECT run_id FROM benchmark_runs WHERE {runs})"
+        return replace(found, words=words, run_condition=runs, run_values=tuple(values))
     try:
         column = FIELDS[choice(field, (*FIELDS, *OTHER_FIELDS), "selection")]
     except UsageError as error:
         if not re.fullmatch(r"\w+", field) or "did you mean" in str(error):
             raise
         of_sweep, of_setting = f"serve_{field}={text}", f"sql:runtime_mode->>{literal(field)} = {literal(values[0])}"
-        of_bench = f"config->'options'->>{literal(field)} = {literal(values[0])}"
+        of_bench = OPTION_OF_BENCH.format(key=literal(field), value=literal(values[0]))
         raise UsageError(
             f"{error}; a value of --sweep is {of_sweep}, another setting {of_setting}, an option of your own benchmark "
-            f"sql:run_id IN (SELECT run_id FROM benchmark_runs WHERE {of_bench})"
+            f"sql:{of_bench}"
         ) from None
     if field in NUMBERS:
         for value in values:
@@ -354,7 +356,7 @@ def unstored(warehouse: Warehouse, *selections: Selection) -> str:
     return "".join(texts)
 
 
-STORED = "SELECT DISTINCT {column} AS name FROM {place} WHERE ({column}) IS NOT NULL ORDER BY name"
+STORED = "SELECT DISTINCT {column} AS name FROM {table} WHERE ({column}) IS NOT NULL ORDER BY name"
 
 
 def _stored_names(warehouse: Warehouse, field: str) -> list[str]:
@@ -363,8 +365,8 @@ def _stored_names(warehouse: Warehouse, field: str) -> list[str]:
         sql = "SELECT model_id AS name FROM benchmark_runs UNION SELECT model_id FROM profiles"
     else:
         column = f"tags[{literal(field[4:])}]" if field.startswith("tag.") else FIELDS.get(field)
-        place = "all_results" if column else "benchmark_runs"
-        sql = STORED.format(column=column or setting(field), place=place)
+        table = "all_results" if column else "benchmark_runs"
+        sql = STORED.format(column=column or setting(field), table=table)
     return [str(row["name"]) for row in warehouse.query(sql).dicts()]
 
 
