@@ -99,7 +99,7 @@ class Documents:
 
 def find_documents(text: str) -> Documents:
     """The documents in a text; none if it has no line that begins like one, or is too long."""
-    if len(text) > MAX_CHARACTERS or not re.search(r"^\s*[\[{]", text, re.MULTILINE):
+    if len(text) > MAX_CHARACTERS or not re.search(r"^[^\S\n]*[\[{]", text, re.MULTILINE):
         return Documents()
     search = _Search(lines=list(enumerate(text.split("\n"), 1)))
     values: list[Any] = []

@@ -114,6 +114,13 @@ def test_joined_documents_take_a_time_in_proportion_to_their_number(joined: str)
     assert time.process_time() - start_s < 8
 
 
+@pytest.mark.parametrize("line", ["\n", "\r\n", " \n"])
+def test_lines_without_words_take_a_time_in_proportion_to_their_number(line: str) -> None:
+    start_s = time.process_time()
+    assert find_documents("log\n" + line * 30_000 + 'end\n  {"a": 1}').values == ({"a": 1},)
+    assert time.process_time() - start_s < 2
+
+
 def test_brackets_that_are_never_closed_are_given_up_soon() -> None:
     """From each line, the lines down to the deepest level that Python reads were parsed: 20 s for a megabyte."""
     start_s = time.process_time()
