@@ -44,8 +44,8 @@ class Finding:
     """A fault."""
 
     kind: str
-    """damage, schema, orphan, duplicate, point, raw_count, raw_statistics, time, missing_value, series, change_point,
-    axes, calibration, profile, heads, name, hash, checksum, json, value."""
+    """damage, schema, orphan, duplicate, point, raw_count, raw_statistics, contradiction, time, missing_value, series,
+    change_point, axes, calibration, profile, heads, name, hash, checksum, json, value."""
     subject: str
     """The faulty table or row."""
     problem: str
@@ -368,6 +368,17 @@ WHERE {MEASURED_HERE} AND latency_median_ms NOT BETWEEN low * (1 - {ROUNDING}) A
 ORDER BY ALL
 """
 
+CONTRADICTIONS = """
+SELECT result_id AS subject, 'result ' || result_id || ': ' || unnest(list_filter([
+    CASE WHEN doubts IS DISTINCT FROM json_extract_string(extra, '$.doubts[*].kind')
+        THEN 'has other doubts than those with their evidence in extra' END,
+    CASE WHEN latency_ci_low_ms > latency_ci_high_ms
+        THEN 'its latency_ci_low_ms is greater than its latency_ci_high_ms' END
+], lambda text: text IS NOT NULL)) AS problem
+FROM benchmark_results
+ORDER BY ALL
+"""
+
 POINTS = f"""
 SELECT run_id AS subject, format('run {{}} has {{}} results of the series {{}}', run_id, count(*), series_id) AS problem
 FROM benchmark_results r JOIN benchmark_runs USING (run_id)
@@ -519,6 +530,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ("raw_count", RAW_COUNTS),
     ("raw_statistics", RAW_STATISTICS),
     ("raw_statistics", MEDIANS),
+    ("contradiction", CONTRADICTIONS),
     ("point", POINTS),
     ("time", TIMES),
     ("missing_value", MISSING_VALUES),

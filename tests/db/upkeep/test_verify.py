@@ -93,6 +93,16 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
             "latency_median_ms is 123456, but the medians of its samples are ",
         ),
         (
+            "UPDATE benchmark_results SET doubts = [] WHERE validity = 'noisy'",
+            "contradiction",
+            "has other doubts than those with their evidence in extra",
+        ),
+        (
+            "UPDATE benchmark_results SET latency_ci_low_ms = latency_ci_high_ms + 1",
+            "contradiction",
+            "its latency_ci_low_ms is greater than its latency_ci_high_ms",
+        ),
+        (
             "UPDATE benchmark_results SET series_id = (SELECT min(series_id) FROM series)",
             "point",
             " has 4 results of the series ",
