@@ -87,10 +87,10 @@ WALL = re.compile(r"\] (?:Total Host Walltime|walltime): ([-+.\deE]+) s")
 QUERIES = re.compile(r"Timing trace has (\d{1,15}) queries")
 WARM_UP = re.compile(r"Warmup completed (\d{1,15}) queries")
 TRTEXEC_STATED = {
-    "model": re.compile(r"\] Model: (\S.*?)\s*$", re.MULTILINE),
-    "device": re.compile(r"\] Selected Device: (.+?)\s*$", re.MULTILINE),
+    "model": re.compile(r"\] Model: (\S(?:.*\S)?)\s*$", re.MULTILINE),
+    "device": re.compile(r"\] Selected Device: (.*\S)\s*$", re.MULTILINE),
     "memory_mib": re.compile(r"\] Device Global Memory: (\d{1,9}) MiB"),
-    "precision": re.compile(r"\] Precision: (.+?)\s*$", re.MULTILINE),
+    "precision": re.compile(r"\] Precision: (.*\S)\s*$", re.MULTILINE),
     "version": re.compile(r"\] TensorRT version: (\S+)"),
     "implicit_batch": re.compile(r"\] Batch: (\d{1,9})\s*$", re.MULTILINE),
     "streams": re.compile(r"\] (?:Inference )?Streams: (\d{1,9})\s*$", re.MULTILINE),
@@ -190,7 +190,7 @@ ENDS = re.compile(r"= ?(?:DATASET DETAILS|[\w ]{1,40} Benchmark Result) ?=*\s*$"
 """The last section, or the title of another tool's result."""
 OF_OTHER_TOOLS = ("req/s", "tok/s")
 """Units of vLLM's and SGLang's labels, which are the same words."""
-PRINTED = re.compile(r"^\W*([A-Z][A-Za-z/ -]*[A-Za-z])(?: \[[^\]]*\])?(?: \(([^)]*)\))?:\s+(\S.*?)\s*$")
+PRINTED = re.compile(r"^\W*([A-Z][A-Za-z/ -]*[A-Za-z])(?: \[[^\]]*\])?(?: \(([^)]*)\))?:\s+(\S(?:.*\S)?)\s*$")
 PRINTED_STATISTIC = re.compile(
     r"^\W*\[(TPOT|TTFT|Latency)\] (MINIMUM|MAXIMUM|AVERAGE|P50|P90|P95|P99)\s*:\s*(\S+)\s*$", re.I
 )

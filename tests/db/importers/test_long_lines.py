@@ -13,6 +13,7 @@ from db.importers import llama_bench, vllm_printed
 from db.importers.google_benchmark import parsed_name
 from db.importers.support.files import find_documents, read_file
 from db.importers.support.reading import Fields, csv_rows, shortened
+from db.importers.tensorrt_benchmarks import PRINTED, TRTEXEC_STATED
 
 SEARCHED = {
     "vllm_printed": (
@@ -112,6 +113,15 @@ def test_joined_documents_take_a_time_in_proportion_to_their_number(joined: str)
     start_s = time.process_time()
     assert len(find_documents(joined * 30_000).values) >= 1
     assert time.process_time() - start_s < 8
+
+
+@pytest.mark.parametrize("stated", ["Model", "Selected Device", "Precision"])
+def test_spaces_in_what_trtexec_states_take_a_time_in_proportion_to_their_number(stated: str) -> None:
+    patterns = (*TRTEXEC_STATED.values(), PRINTED)
+    start_s = time.process_time()
+    found = [one for pattern in patterns for one in pattern.findall(f"[I] {stated}: a{' ' * 60_000}b \n")]
+    assert time.process_time() - start_s < 3
+    assert any("b" in one[-1] for one in found)
 
 
 @pytest.mark.parametrize("line", ["\n", "\r\n", " \n"])
