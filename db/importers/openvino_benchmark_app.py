@@ -205,7 +205,7 @@ def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tup
     point = Point(batch_size=batch_size, concurrency=concurrency)
     if any(len(shapes) > 1 for shapes in given.values()):
         # Calls of several sizes, which the latencies are over.
-        main = given.get("input_ids") or next(iter(given.values()))
+        main = [one for one in given.get("input_ids") or next(iter(given.values())) if len(one) > 1]
         others = ", ".join(dict.fromkeys("/".join("x".join(map(str, one)) for one in own) for own in given.values()))
     else:
         of_one = {name: shapes[0] for name, shapes in given.items() if len(shapes[0]) > 1}
