@@ -398,7 +398,7 @@ def redacted(value: Any, *, anonymous: bool = False, then: Callable[[str], str] 
         if anonymous:
             users = {found["user"] for found in HOMES.finditer(text) if len(found["user"] or "") >= MIN_NAME_LENGTH}
             text = HOMES.sub(rf"\g<before>{HOME}", text)
-            for user in users:  # whom the text may name outside of the path, too
+            for user in (one for one in users if one in text):  # outside of the path, too
                 text = re.sub(rf"(?<![\w.-]){re.escape(user)}(?![\w-])", "user", text)
         for name, pattern, word in () if is_public else names:
             if is_free or name != text:  # a whole text may be a word of ours, such as the name of a device
