@@ -41,6 +41,8 @@ PERCENTILES: Mapping[str, float] = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
 MIN_LAUNCHES_FOR_BETWEEN = 3
 """With 2, the t interval has one degree of freedom and is 12.7 standard errors wide on either side."""
 
+MOST_LOG = 700.0
+"""Logarithm up to which a number is a float."""
 SIGMA_PER_MAD = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 MEDIAN_ERROR = 1.2533
@@ -319,7 +321,7 @@ def between_launches_interval(medians: Sequence[float]) -> tuple[float, float]:
     logs = np.log(np.asarray(medians, dtype=np.float64))
     half = t_quantile(0.975, len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
     centre, middle = float(logs.mean()), median(medians)
-    return min(math.exp(centre - half), middle), max(math.exp(centre + half), middle)
+    return min(math.exp(centre - half), middle), max(math.exp(min(centre + half, MOST_LOG)), middle)
 
 
 IntervalScope = Literal["between", "within"]

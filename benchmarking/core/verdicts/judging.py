@@ -104,6 +104,8 @@ FAR_OFF, FAR_OFF_TIMES = 8.0, 2.0
 ones reach it 1 time in 75), and the factor by which the next one may exceed the range."""
 LEAST_DEVIATION = 0.002
 """Smaller deviations matter to nobody, as those of a coarse clock that repeats one value."""
+MOST_APART = 30.0
+"""Logarithm of a ratio of sides, or of the end of an interval, above which nothing is known."""
 NORMAL = 1e6
 """Degrees of freedom from which Student's t is the normal distribution."""
 FEWEST_STEPS = 3
@@ -156,13 +158,20 @@ def why_other_times(
     if not before or not after:
         return None
     sides = (before, after)
-    words = " and ".join(f"{side[-1]:%H:%M}" for side in sides)
-    hours = f"they were measured at other hours ({words} UTC)"
-    words = " and ".join(f"{side[-1]:%A}" for side in sides)
-    days = f"they were measured on other weekdays ({words})"
+    hours = f"they were measured at other hours ({_apart_times(sides, is_same_hour, '%H:%M')} UTC)"
+    days = f"they were measured on other weekdays ({_apart_times(sides, _is_same_weekday, '%A')})"
     return _why_not_known(hours, sides, scatters, is_same_hour, OTHER_HOURS, LEAST_OF_AN_HOUR) or _why_not_known(
         days, sides, scatters, _is_same_weekday, OTHER_WEEKDAYS, LEAST_OF_A_WEEKDAY
     )
+
+
+def _apart_times(
+    sides: tuple[Sequence[datetime], Sequence[datetime]], are_alike: Callable[[datetime, datetime], bool], form: str
+) -> str:
+    """For each side, the time of its newest session whose time is the rarest on the other side."""
+    pairs = zip(sides, sides[::-1], strict=True)
+    rarest = [min(reversed(own), key=lambda one: sum(are_alike(one, time) for time in other)) for own, other in pairs]
+    return " and ".join(f"{one:{form}}" for one in rarest)
 
 
 def _why_not_known(
@@ -271,6 +280,13 @@ def are_apart(before: Sequence[Session], after: Sequence[Session]) -> bool:
     return 2 * alone(before, after) > len(before) or 2 * alone(after, before) > len(after)
 
 
+def session_mean(values: Sequence[float]) -> float:
+    """The geometric mean of a session's values; 0 without values, or with one that is not above 0."""
+    if not values or min(values) <= 0:
+        return 0.0
+    return values[0] if min(values) == max(values) else geometric_mean(values)  # without an error of rounding
+
+
 def of_sittings(groups: Sequence[Sequence[Session]]) -> list[tuple[Session, ...]]:
     """The sessions of each group, where those that began within a sitting of its first one are one session: its value
     is their geometric mean (0 with one that is not above 0), its position that of the first. Positions are renumbered,
@@ -288,7 +304,7 @@ def of_sittings(groups: Sequence[Sequence[Session]]) -> list[tuple[Session, ...]
             [
                 replace(
                     min(members, key=lambda one: one.position),
-                    value=geometric_mean(values) if min(values) > 0 else 0.0,
+                    value=session_mean(values),
                     launches=tuple(value for member in members for value in member.launches),
                     time=members[0].time,
                 )
@@ -378,36 +394,35 @@ def _estimate(pair: Pair, metric: Metric) -> tuple[Judgement, float, float]:
         reason = "not comparable: a value is not positive, so there is no ratio"
         return Judgement(verdict="not judged", reason=reason), 0, 0
     before, after = ([math.log(value) for value in side] for side in sides)
-    change = math.expm1(fmean(after) - fmean(before))
+    difference = fmean(after) - fmean(before)
+    if abs(difference) > MOST_APART:
+        reason = f"not comparable: one side is more than {math.exp(MOST_APART):.0e} times the other"
+        return Judgement(verdict="not judged", reason=reason), 0, 0
+    change, steps = math.expm1(difference), _clock_steps(pair, sides, metric)
     unjudged = Judgement(
         verdict="not judged", before=math.exp(fmean(before)), after=math.exp(fmean(after)), change=change
     )
     if is_in_turns:
         differences = [b - a for a, b in zip(before, after, strict=True)]
-        count = len(differences)
-        difference, error, degrees = fmean(differences), math.sqrt(_variance(differences) / count), count - 1.0
+        error, degrees = math.sqrt(_variance(differences) / len(differences)), len(differences) - 1.0
         scope: Scope = "in turns"
     elif (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
         return replace(unjudged, reason=obstacle), 0, 0
     else:
-        difference, scope = fmean(after) - fmean(before), "between sessions"
-        error, degrees = _session_error(pair, pair.scatter)
-    is_rate = metric.source == "samples" and metric.statistic == "rate"
-    if metric.unit in CLOCK_UNITS or is_rate:  # half a step is missing from all values of a side alike
-        timed = [[MS_PER_S / value for value in side] for side in sides] if is_rate else sides
-        steps = [resolution(side, [*timed[0], *timed[1]]) for side in timed]
-        if metric.of == LATENCY_WALL and metric.statistic not in ("mean", "rate"):  # which steps do not bias
-            steps = [*map(max, steps, pair.clock_steps)]
-        step_variance = math.fsum(step**2 / 12 for step in steps)
-        if step_variance > 0:  # known, not estimated: by Welch and Satterthwaite it adds no doubt to the error
-            ratio = 1 + step_variance / error**2 if error**2 > 0 else math.inf
-            degrees = min(degrees * ratio * ratio, NORMAL)
-            error = math.sqrt(error**2 + step_variance)
+        scope = "between sessions"
+        error, degrees = _session_error(pair, pair.scatter, steps)
+    step_variance = math.fsum(step**2 / 12 for step in steps)  # half a step is missing from all values of a side alike
+    if step_variance > 0:  # known, not estimated: by Welch and Satterthwaite it adds no doubt to the error
+        ratio = 1 + step_variance / error**2 if error**2 > 0 else math.inf
+        degrees = min(degrees * ratio * ratio, NORMAL)
+        error = math.sqrt(error**2 + step_variance)
     if error == 0:  # without any variation the change is exact
         p_value = 1.0 if difference == 0 else 0.0
         return replace(unjudged, low=change, high=change, p_value=p_value, scope=scope), error, degrees
     halved = 2 ** (pair.looks - 1) if is_in_turns else 1
     half = quantile(1 - (1 - CONFIDENCE) / 2 / halved, degrees) * error
+    if half > MOST_APART:
+        return replace(unjudged, reason="their values vary too much for an interval"), 0, 0
     estimate = replace(
         unjudged,
         low=math.expm1(difference - half),
@@ -416,6 +431,18 @@ def _estimate(pair: Pair, metric: Metric) -> tuple[Judgement, float, float]:
         scope=scope,
     )
     return estimate, error, degrees
+
+
+def _clock_steps(pair: Pair, sides: tuple[list[float], list[float]], metric: Metric) -> tuple[float, float]:
+    """The step of the clock of each side's values, relative to them; 0 for values that no clock measured."""
+    is_rate = metric.source == "samples" and metric.statistic == "rate"
+    if metric.unit not in CLOCK_UNITS and not is_rate:
+        return 0.0, 0.0
+    one, other = ([MS_PER_S / value for value in side] for side in sides) if is_rate else sides
+    steps = (resolution(one, [*one, *other]), resolution(other, [*one, *other]))
+    if metric.of != LATENCY_WALL or metric.statistic in ("mean", "rate"):  # which steps of calls do not bias
+        return steps
+    return max(steps[0], pair.clock_steps[0]), max(steps[1], pair.clock_steps[1])
 
 
 def _falls_to_0(pair: Pair, metric: Metric) -> bool:
@@ -491,17 +518,21 @@ def _why_not_judged(pair: Pair) -> str | None:
     return None if other_times is None else f"{other_times}; {AB_HINT}"
 
 
-def _session_error(pair: Pair, scatter: tuple[SessionScatter, SessionScatter]) -> tuple[float, float]:
+def _session_error(
+    pair: Pair, scatter: tuple[SessionScatter, SessionScatter], steps: tuple[float, float]
+) -> tuple[float, float]:
     """The error of a difference between sessions and its degrees of freedom: the Welch-Satterthwaite combination of the
-    terms, each with its own degrees."""
+    terms, each with its own degrees. `steps` are those of each side's clock."""
     terms: list[tuple[float, float]] = []
     shared_terms: dict[SessionScatter, float] = {}
-    for side, series_scatter in zip((pair.before, pair.after), scatter, strict=True):
+    for side, series_scatter, step in zip((pair.before, pair.after), scatter, steps, strict=True):
         for session in side:
             # The variance of the mean of the session's launches, and its degrees of freedom.
             count = sum(value > 0 for value in session.launches)
             variance, degrees = (log_variance(session.launches) / count, count - 1.0) if count > 1 else (0.0, 1.0)
             usual_launches = series_scatter.launch_variance
+            if usual_launches is not None:  # equal launches vary too: by less than a step, or than matters
+                usual_launches = max(usual_launches, LEAST_DEVIATION**2, step**2 / 4)
             ratio = variance * len(session.launches) / usual_launches if usual_launches else 1.0
             busier = ratio if ratio > TIMES_AS_BUSY else 1.0
             if variance > series_scatter.variance or busier > 1:
@@ -540,6 +571,8 @@ def _distance(pair: Pair) -> float:
 
 def _variance(values: Sequence[float]) -> float:
     """The sample variance; `statistics.variance` computes with fractions, a hundred times slower."""
+    if min(values) == max(values):
+        return 0.0  # their mean may be off by rounding
     mean = math.fsum(values) / len(values)
     return math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1)
 

@@ -37,7 +37,7 @@ from typing import TypeVar
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, IntervalScope
+from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, MOST_LOG, IntervalScope
 from benchmarking.core.student_t import quantile
 from benchmarking.core.text import ends, number
 from benchmarking.core.verdicts.words import MIN_CHANGE
@@ -91,11 +91,13 @@ def next_launch(values: Sequence[float]) -> tuple[float, float] | None:
     count = len(values)
     if count < LEAST_FOR_NEXT or min(values) <= 0:
         return None
+    if min(values) == max(values):
+        return values[0], values[0]
     logs = [math.log(value) for value in values]
     mean = math.fsum(logs) / count
     variance = math.fsum((log - mean) ** 2 for log in logs) / (count - 1)
     half = quantile(0.975, count - 1) * math.sqrt(variance * (1 + 1 / count))
-    return min(math.exp(mean - half), *values), max(math.exp(mean + half), *values)
+    return min(math.exp(mean - half), *values), max(math.exp(min(mean + half, MOST_LOG)), *values)
 
 
 def two_levels(values: Sequence[float]) -> Levels | None:

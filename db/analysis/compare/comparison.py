@@ -24,7 +24,7 @@ from benchmarking.core.records import LOOP, Json
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import ends, grouped, number
 from benchmarking.core.verdicts import judging
-from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance
+from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance, session_mean
 from benchmarking.core.verdicts.launches import MIN_ROUNDS
 from benchmarking.core.verdicts.words import Condition, Judgement, Outcome, outcome, verdict_sentence
 from db.analysis.compare.matching import (
@@ -40,7 +40,7 @@ from db.analysis.compare.matching import (
     nearest,
     why_not_compared,
 )
-from db.analysis.compare.stored_results import Details, read_details, read_results, session_mean, session_scatter
+from db.analysis.compare.stored_results import Details, read_details, read_results, session_scatter
 from db.analysis.gate.gate import Shift, common_shift, times_worse
 from db.analysis.selection import Selection
 from db.connection import literal

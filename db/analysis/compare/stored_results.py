@@ -38,8 +38,7 @@ from datetime import datetime
 from functools import cache
 from itertools import pairwise
 from operator import attrgetter
-from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -49,7 +48,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
 from benchmarking.core.records import NUMBER_RANGE, bench_settings, canonical_hash
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
-from benchmarking.core.verdicts.judging import MIN_SESSIONS, SessionScatter
+from benchmarking.core.verdicts.judging import MIN_SESSIONS, SessionScatter, session_mean
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import POOLED, Selection, judged_value
@@ -439,6 +438,7 @@ class SessionValue:
     """The newest of its results."""
 
 
+AnySession = TypeVar("AnySession")
 SeriesSessions = tuple[SessionValue, ...]
 """Oldest first."""
 
@@ -446,34 +446,38 @@ SeriesSessions = tuple[SessionValue, ...]
 def read_series_sessions(
     warehouse: Warehouse, results: Sequence[Measured], metric: Metric
 ) -> dict[str, SeriesSessions]:
-    """series_id -> its newest sessions, oldest first, without the results' own runs."""
+    """series_id -> some of its sessions (`_spread`), oldest first, without the results' own runs."""
     if not results:
         return {}
     members = warehouse.query(SERIES_MEMBERS, {"series": sorted({result.series_id for result in results})}).dicts()
     canonical = {row["own_id"]: row["series_id"] for row in members}
+    since = min(result.started_at for result in results)
     parameters = {
         "members": list(canonical),
         "compared": sorted({result.run_id for result in results}),
         "until": max(result.started_at for result in results),
     }
-    # The runs of each cell's newest sessions, and the rest. A session is as old as its newest run.
+    # The runs of some sessions of each cell, and the rest. A session is as old as its newest run.
     cells: dict[tuple[str, ...], dict[str, list[RunRow]]] = {}
     for run in warehouse.query(SERIES_RUNS, parameters).dicts():
         sessions = cells.setdefault(tuple(run[name] for name in CELL), {})
         sessions.setdefault(run["session_id"], []).append(run)
-    newest, older = [], []
+    chosen, rest = [], []
     for sessions in cells.values():
-        in_order = sorted(
-            sessions.values(), key=lambda session_runs: max((run["started_at"], run["run_id"]) for run in session_runs)
-        )
-        newest += [run for session_runs in in_order[-MAX_SESSIONS:] for run in session_runs]
-        older += [run for session_runs in in_order[:-MAX_SESSIONS] for run in session_runs]
+        newest = {
+            session_id: max((run["started_at"], run["run_id"]) for run in sessions[session_id])
+            for session_id in sessions
+        }
+        in_order = sorted(sessions, key=newest.__getitem__)
+        taken = set(_spread(in_order, [newest[session_id][0] for session_id in in_order], since))
+        chosen += [run for session_id in taken for run in sessions[session_id]]
+        rest += [run for session_id in sessions.keys() - taken for run in sessions[session_id]]
     by_series: dict[str, SessionResults] = {}
-    _add_values(by_series, warehouse, newest, canonical, metric)
+    _add_values(by_series, warehouse, chosen, canonical, metric)
     incomplete = {
         member: series for member, series in canonical.items() if len(by_series.get(series, ())) < MAX_SESSIONS
     }
-    _add_values(by_series, warehouse, older, incomplete, metric)
+    _add_values(by_series, warehouse, rest, incomplete, metric)
     found: dict[str, SeriesSessions] = {}
     for series_id, of_series in by_series.items():
         values = [
@@ -482,8 +486,19 @@ def read_series_sessions(
         ]
         # A session that is stored twice, with the same start and value, counts once.
         once = {(value.started_at, value.value): value for value in values}
-        found[series_id] = tuple(sorted(once.values(), key=attrgetter("started_at", "session_id"))[-MAX_SESSIONS:])
+        kept = sorted(once.values(), key=attrgetter("started_at", "session_id"))
+        found[series_id] = tuple(_spread(kept, [value.started_at for value in kept], since))
     return found
+
+
+def _spread(sessions: Sequence[AnySession], starts: Sequence[datetime], since: datetime) -> Sequence[AnySession]:
+    """At most `MAX_SESSIONS` of the sessions, which are in order of their starts: the newest, or, where more of them
+    are since the older side of a comparison, of these one in so many. The newest alone would not show how far the
+    machine wanders between the sides."""
+    between = [session for session, start in zip(sessions, starts, strict=True) if start >= since]
+    if len(between) <= MAX_SESSIONS:
+        return sessions[-MAX_SESSIONS:]
+    return [between[round(place * (len(between) - 1) / (MAX_SESSIONS - 1))] for place in range(MAX_SESSIONS)]
 
 
 def _add_values(
@@ -505,14 +520,6 @@ def _add_values(
         sessions = by_series.setdefault(canonical[row["own_id"]], {})
         result = SessionValue(run["started_at"], run["session_id"], row["value"], row["result_id"])
         sessions.setdefault(run["session_id"], []).append(result)
-
-
-def session_mean(values: Sequence[float]) -> float:
-    """The geometric mean; 0 without values, or with one that is not above 0. Most sessions measure a point once, which
-    needs no mean."""
-    if not values or min(values) <= 0:
-        return 0.0
-    return values[0] if len(values) == 1 else geometric_mean(values)
 
 
 def session_scatter(

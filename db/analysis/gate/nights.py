@@ -499,7 +499,9 @@ def _has_noisy_times(deviations: Floats) -> bool:
     if pairs < LEAST_PAIRS:
         return False
     # Independent sizes correlate by -1 / n on average.
-    products += np.where(products != 0, (ranks**2).mean(axis=1, keepdims=True) / known.sum(axis=1, keepdims=True), 0.0)
+    products += np.where(
+        products != 0, (ranks**2).mean(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1), 0.0
+    )
     return _are_alike(products)
 
 

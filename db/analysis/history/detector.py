@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
-from benchmarking.core.sample_statistics import neighbour_inflation
+from benchmarking.core.sample_statistics import MOST_LOG, neighbour_inflation
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.words import MIN_CHANGE, NEARLY_NONE
 from db.analysis.history.sittings import p_between, sittings
@@ -533,7 +533,7 @@ def find_trend(values: Sequence[float]) -> Trend | None:
             break
         x, places = logs[-n:], np.arange(n) - (n - 1) / 2
         slope = float(places @ x / (places @ places))
-        change = math.expm1(slope * (n - 1))
+        change = math.expm1(min(slope * (n - 1), MOST_LOG))
         if abs(change) < MIN_CHANGE:
             continue
         residuals = x - x.mean() - slope * places

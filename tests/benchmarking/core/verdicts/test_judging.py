@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import datetime
 from itertools import cycle, islice
+from statistics import median
 
 import pytest
 
@@ -20,7 +22,10 @@ from benchmarking.core.verdicts.judging import (
     launch_medians_ms,
     resolution,
     speedups,
+    why_other_times,
 )
+from benchmarking.core.verdicts.launches import next_launch
+from db.analysis.compare.comparison import pair_of_sessions
 
 
 def result(medians_ms, interval=None, metric="latency_wall", hour=3):
@@ -163,3 +168,45 @@ def test_sessions_that_do_not_vary_are_known_to_the_step_of_their_clock(before, 
     half = 1.959964 * math.sqrt((steps[0] ** 2 + steps[1] ** 2) / 12)
     assert (judgement.verdict, judgement.is_decided) == ("slower", True)
     assert math.log1p(judgement.low) == pytest.approx(math.log(2) - half, abs=1e-4)
+
+
+def of_launches(history, before, after, metric="latency_median_ms"):
+    """The judgement of a session after another one, with a history of sessions of these launches."""
+    sessions = [
+        Session(value=median(launches), launches=tuple(launches), position=place, time=datetime(2026, 1, 1 + place))
+        for place, launches in enumerate([*history, before, after])
+    ]
+    pair = pair_of_sessions(((sessions[-2],), (sessions[-1],)), ("s", "s"), {"s": sessions[:-2]})
+    return judge([pair], METRICS[metric])[0]
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1, "not judged"), (2, "slower")])
+def test_an_odd_launch_beside_equal_ones_is_no_busy_session(factor, verdict):
+    """The launches of a clock of whole milliseconds are equal, or a step apart: 5 equal ones have the variance 0."""
+    history = [[33.0 + place % 2] * 5 for place in range(20)]
+    found = of_launches(history, [34.0] * 5, [factor * 33.0] * 4 + [factor * 33.0 + 1])
+    assert found.verdict == verdict
+    assert found.high - found.low < 0.25 * factor
+
+
+def test_an_exact_size_with_one_odd_launch_is_judged():
+    for size_mb in range(500, 540):  # of some, the mean logarithm of three is off by rounding
+        more = [1.1 * size_mb] * 2 + [1.1 * size_mb + 0.25]
+        found = of_launches([[size_mb] * 3] * 20, [size_mb] * 3, more, "memory_peak_rss_infer_mb")
+        assert found.verdict == "more"
+
+
+@pytest.mark.parametrize("launches", [[1e-200] * 3, [1e-200, 10.0, 1e200], [1e300, 1e299, 1e-300]])
+def test_values_that_no_machine_has_take_no_other_comparison_with_them(launches):
+    history = [[10.0 + place / 100, 10.1, 10.2] for place in range(20)]
+    found = of_launches(history, [10.0, 10.1, 10.2], launches)
+    assert found.verdict == "not judged"
+    assert next_launch([*launches, 10.0, 10.0])[1] > 1
+
+
+def test_a_session_at_another_time_of_the_day_is_named():
+    """Not the last one of its side, which is at the hour of the other."""
+    scatter = SessionScatter(variance=1e-4, walk=0.0, degrees=9.0, sessions=9, times=((datetime(2026, 1, 1, 9), 0.0),))
+    before = [datetime(2026, 1, day, 14) for day in range(1, 6)] + [datetime(2026, 1, 6, 3)]
+    after = [datetime(2026, 1, day, 3) for day in range(7, 13)]
+    assert "other hours (14:00 and 03:00 UTC)" in why_other_times(before, after, (scatter, scatter))

@@ -46,6 +46,16 @@ def test_only_the_newest_sessions_count(warehouse, write_history, values_for):
     assert values_for(last_of(values)) == [QUIET]
 
 
+def test_between_sides_that_lie_far_apart_the_sessions_are_spread(warehouse, write_history, values_for):
+    """The newest ones would tell nothing of how far the machine wanders in between."""
+    values = [10.0 + place for place in range(3 * MAX_SESSIONS)]
+    write_history(warehouse, values, model_id="tiny-bert")
+    (found, _) = values_for("tiny-bert-eager-20", last_of(values))
+    assert len(found) == MAX_SESSIONS
+    assert (found[0], found[-1]) == (values[21], values[-2])
+    assert set(np.diff(found)) <= {2.0, 3.0}
+
+
 def test_a_series_missing_from_the_newest_sessions_uses_older_ones(warehouse, write_history, values_for):
     values = [*WILD, *QUIET, 10.0]
     ids = write_history(warehouse, values, model_id="tiny-bert")
