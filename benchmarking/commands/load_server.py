@@ -51,8 +51,8 @@ from benchmarking.load.curve import (
 from benchmarking.load.generator import Level, capacity_per_s
 from benchmarking.load.load_settings import DURATION_S, LOAD, OWN_SETTINGS
 from benchmarking.load.load_statistics import LEAST_ALLOWED
-from benchmarking.load.observer import PATH, device_use, read
-from benchmarking.load.served import models_at
+from benchmarking.load.observer import PATH, device_use, metrics_at, why_unread
+from benchmarking.load.served import NEEDS_KEY, models_at
 from benchmarking.load.server_load import (
     MOST_NAMED,
     Measured,
@@ -338,6 +338,8 @@ def _named_target(arguments: argparse.Namespace, say: Callable[[str], None]) -> 
         return replace(target, model=named[0])
     if named and target.model not in named:
         note(f"the server lists {shown}, not {visible(target.model)}: what it serves by that name is stored under it")
+    elif why is not None and why.endswith(NEEDS_KEY):
+        note(f"{target.below('models')} cannot be read ({why})")
     return target
 
 
@@ -395,17 +397,18 @@ def _server_load(
 
 
 def _exporter(url: str | None) -> Target | None:
-    """The device exporter at --device-metrics. Raises UsageError for no address, and for one that shows nothing of a
-    device."""
+    """The device exporter at --device-metrics. Raises UsageError for no address, and for one that cannot be read or
+    shows nothing of a device."""
     if url is None:
         return None
     exporter = Target(url=_address("--device-metrics", url), model="")
-    if not device_use(read(exporter)).values:
-        raise UsageError(
-            f"--device-metrics {url}: {PATH} there shows no metrics of a DCGM exporter or node exporter: start one, or "
-            "correct the address"
-        )
-    return exporter
+    try:
+        if device_use(metrics_at(exporter)).values:
+            return exporter
+        why = "shows no metrics of a DCGM exporter or node exporter"
+    except (OSError, ValueError) as error:
+        why = f"cannot be read ({why_unread(error)})"
+    raise UsageError(f"--device-metrics {url}: {PATH} there {why}: start an exporter, or correct the address")
 
 
 def _levels(arguments: argparse.Namespace) -> list[Level]:

@@ -98,6 +98,13 @@ def fetch(
         connection.close()
 
 
+def why_unread(error: OSError | ValueError) -> str:
+    """Why a page could not be read, for a message."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    return getattr(error, "strerror", None) or str(error)
+
+
 def _shut(opened: socket.socket) -> None:
     with suppress(OSError):
         opened.shutdown(socket.SHUT_RDWR)
@@ -173,15 +180,19 @@ KNOWN |= {name for sources in STATES.values() for one in sources for name in ((o
 
 
 def read(target: Target) -> dict[str, list[float]]:
+    """The metrics that a server shows (`metrics_at`); empty if it shows none."""
+    with suppress(OSError, ValueError):
+        return metrics_at(target)
+    return {}
+
+
+def metrics_at(target: Target) -> dict[str, list[float]]:
     """Name -> its numbers, one for each set of labels but those without a value (NaN) and those that repeat another's
-    (`_subject`); empty if the server shows none."""
-    try:
-        # Below the same path: behind a gateway with paths, those at the root are of another server.
-        status, text = fetch(target, OF_API.sub("", urlsplit(target.url).path).rstrip("/") + PATH)
-    except (OSError, ValueError):
-        return {}
+    (`_subject`). Raises OSError and ValueError if the page cannot be read."""
+    # Below the same path: behind a gateway with paths, those at the root are of another server.
+    status, text = fetch(target, OF_API.sub("", urlsplit(target.url).path).rstrip("/") + PATH)
     if status != HTTPStatus.OK:
-        return {}
+        raise ValueError(f"status {status}")
     found: dict[str, dict[object, tuple[Rank, float]]] = {}
     counters = set[str]()
     for line in text.split("\n"):

@@ -32,7 +32,7 @@ from benchmarking.core.untrusted.input_files import parse_json
 from benchmarking.core.untrusted.redaction import cut_to, end_of_log
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import one_token
-from benchmarking.load.observer import LIMIT_S, ClosedError, fetch
+from benchmarking.load.observer import LIMIT_S, ClosedError, fetch, why_unread
 from benchmarking.load.server_plan import Combination
 
 HEALTH = ("/health", "/v2/health/ready", "/v1/models")
@@ -273,6 +273,9 @@ def _within(page: dict[str, Json]) -> Json:
     return page if size <= MOST_ANSWER else TOO_LONG.format(whole)
 
 
+NEEDS_KEY = ": the server's key goes in $OPENAI_API_KEY"
+
+
 def models_at(target: Target) -> tuple[list[str], str | None]:
     """The models that a running server names, on the page beside its endpoints; and why that could not be read. Raises
     BenchhouseError for a certificate that is not trusted, with which no request can be sent."""
@@ -289,9 +292,9 @@ def models_at(target: Target) -> tuple[list[str], str | None]:
     except FormatError:
         return [], "no JSON"
     except (OSError, ValueError) as error:
-        return [], getattr(error, "strerror", None) or str(error)
+        return [], why_unread(error)
     is_locked = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-    return [], f"status {status}" + ": the server's key goes in $OPENAI_API_KEY" * is_locked
+    return [], f"status {status}{NEEDS_KEY * is_locked}"
 
 
 def _models_in(page: Any) -> list[str]:

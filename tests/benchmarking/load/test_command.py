@@ -23,13 +23,14 @@ pytest.importorskip("httptools")
 from benchmarking.commands import load_server
 from benchmarking.core import load_doubts
 from benchmarking.core.doubts import doubt
+from benchmarking.core.errors import UsageError
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import REQUEST_RATE, Readings, dumps
 from benchmarking.core.terminal import Page
 from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.load import curve, load_table, results, served, server_load
+from benchmarking.load import curve, load_table, observer, results, served, server_load
 from benchmarking.load.connections import Target
 from benchmarking.load.observer import scraped
 from benchmarking.load.traffic import why_unknown
@@ -306,6 +307,37 @@ def test_a_page_of_models_that_needs_a_key_is_not_called_empty(monkeypatch):
     monkeypatch.setattr(served, "fetch", lambda target, path: (401, '{"error": "no key"}'))
     found = served.models_at(Target(url="http://localhost/v1", model=""))
     assert found == ([], "status 401: the server's key goes in $OPENAI_API_KEY")
+
+
+def test_a_locked_page_of_models_is_named_before_a_load_with_a_model(monkeypatch, capsys):
+    monkeypatch.setattr(served, "fetch", lambda target, path: (401, '{"error": "no key"}'))
+    with serving(Script(ttft_s=0, itl_s=0)) as url:
+        asked = ("--url", url, "--num-requests", "2", "--output-length", "2", "--capacity-seconds", "0", "--no-save")
+        assert load_server.main(["m", *asked, "--quiet"]) == 0
+    why = "cannot be read (status 401: the server's key goes in $OPENAI_API_KEY)\n"
+    assert f"{url}/models {why}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("has_own_certificate", "closes", "why"),
+    [
+        (True, False, "cannot be read (its certificate is not trusted: self-signed certificate)"),
+        (False, True, "cannot be read (it closes the connection without an answer)"),
+        (False, False, "shows no metrics of a DCGM exporter or node exporter"),
+    ],
+)
+def test_why_device_metrics_cannot_be_used_is_said(has_own_certificate, closes, why, tmp_path, capsys):
+    tls = certificate(tmp_path, "127.0.0.1")[0] if has_own_certificate else None
+    with serving(Script()) as url, serving(Script(closes_gets=closes), tls) as exporter:
+        assert load_server.main(["m", "--url", url, "--device-metrics", exporter, "--no-save"]) == 2
+    said = f"benchhouse load: error: --device-metrics {exporter}: /metrics there {why}: start an exporter, or correct"
+    assert said in capsys.readouterr().err
+
+
+def test_the_status_of_device_metrics_that_cannot_be_read_is_said(monkeypatch):
+    monkeypatch.setattr(observer, "fetch", lambda target, path: (401, ""))
+    with pytest.raises(UsageError, match=re.escape("/metrics there cannot be read (status 401): ")):
+        load_server._exporter("http://127.0.0.1:9400")
 
 
 @pytest.mark.parametrize(
