@@ -34,9 +34,9 @@ A difference is a change if q <= 0.004 and it is at least 2 %. Sides that are ne
 described but not judged: their difference includes whatever the machine did between the two sessions, by an unknown
 amount. Nor are sessions of other hours of the day, or other weekdays, of which the history has too few to tell whether
 they matter, or shows that they do. Where the sides were measured on different days, sessions within hours of each other
-count as one (`of_sittings`): many of a day do not show what differs between days. `db.analysis.compare.stored_results`
-reads the history and estimates the variation. `tests/perf/verdicts.py` prints the false positive rate of equal sides,
-and the power.
+count as one (`of_sittings`): many of a day do not show what differs between days. Where they share days, those that
+both have are compared (`of_common_sittings`). `db.analysis.compare.stored_results` reads the history and estimates the
+variation. `tests/perf/verdicts.py` prints the false positive rate of equal sides, and the power.
 
 A speedup, of tables, charts and reports, is that of one result over another at a point, with a confidence interval:
 
@@ -57,11 +57,13 @@ Worked examples are in the tests.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from math import exp, hypot, log
+from operator import attrgetter
 from statistics import NormalDist, fmean, geometric_mean, median
 from typing import Any, Literal
 
@@ -71,7 +73,7 @@ from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Result
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD, decimals
 from benchmarking.core.student_t import cumulative, quantile
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, grouped
 from benchmarking.core.verdicts.launches import (
     MIN_ROUNDS,
     ROUNDS_TO_PROVE,
@@ -287,6 +289,32 @@ def session_mean(values: Sequence[float]) -> float:
     return values[0] if min(values) == max(values) else geometric_mean(values)  # without an error of rounding
 
 
+def of_common_sittings(sides: Sequence[Sequence[Session]]) -> list[tuple[Session, ...]]:
+    """The sessions by which two sides that are not `are_apart` compare one by one, where a sitting has several of a
+    side: those of the sittings that both have, and, unless both have these in the same shares, the first ones of each,
+    as many of one side as of the other. With the rest, the difference would include what the machine does from day to
+    day. The sessions of a sitting began within `SITTING` of the one before."""
+    times = sorted(one.time for side in sides for one in side if one.time is not None)
+    begins = [time for earlier, time in pairwise(times) if time - earlier > SITTING]
+    in_order = (sorted(side, key=attrgetter("position")) for side in sides)
+    before, after = (
+        grouped((bisect_right(begins, one.time or datetime.max), one) for one in side) for side in in_order
+    )
+    common = sorted(before.keys() & after.keys())
+    if not common or all(len(members) == 1 for members in (*before.values(), *after.values())):
+        return [*map(tuple, sides)]
+    counts = [(len(before[sitting]), len(after[sitting])) for sitting in common]
+    are_even = all(one * counts[0][1] == other * counts[0][0] for one, other in counts)
+    return [
+        tuple(
+            one
+            for sitting, both in zip(common, counts, strict=True)
+            for one in side[sitting][: None if are_even else min(both)]
+        )
+        for side in (before, after)
+    ]
+
+
 def of_sittings(groups: Sequence[Sequence[Session]]) -> list[tuple[Session, ...]]:
     """The sessions of each group, where those that began within a sitting of its first one are one session: its value
     is their geometric mean (0 with one that is not above 0), its position that of the first. Positions are renumbered,
@@ -339,7 +367,7 @@ class Pair:
     clock_steps: tuple[float, float] = (0.0, 0.0)
     """Step of a coarse clock relative to the calls of each side: the medians of all launches may be the same one."""
     is_of_sittings: bool = False
-    """Whether sessions of one sitting are one (`of_sittings`)."""
+    """Whether sessions of one sitting are one (`of_sittings`), or some were left out (`of_common_sittings`)."""
 
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:

@@ -471,7 +471,10 @@ def pair_of_sessions(
     """The sessions of two sides, each of a series, with the variation between sessions that all of their series show:
     `others` are those that are not compared, by series."""
     given = [tuple(group) for group in (*sides, *others.values())]
-    groups = judging.of_sittings(given) if judging.are_apart(*sides) else given
+    if judging.are_apart(*sides):
+        groups = judging.of_sittings(given)
+    else:
+        groups = [*judging.of_common_sittings(sides), *given[2:]]
     before, after, *unseen = groups
     by_series = dict(zip(others, unseen, strict=True))
     if len(by_series) == 1:

@@ -614,6 +614,38 @@ def test_sessions_of_one_sitting_of_both_sides_are_compared_one_by_one(store, si
     assert (finding.judgement.scope, finding.judgement.verdict) == ("between sessions", "slower")
 
 
+@pytest.mark.parametrize(
+    ("days_of_a", "days_of_b", "change", "scope"),
+    [
+        ((10, 0), (5, 5), 0.0, "between sessions"),  # by the first day
+        ((10, 5), (4, 2), 0.0, "between sessions"),  # of the same shares: all of them
+        ((8, 2), (2, 8), 0.0, None),  # two of each on either day
+        ((10, 0), (4, 6), 0.02, None),  # each day is one session
+    ],
+)
+def test_sides_that_share_days_are_compared_by_those(store, sides, days_of_a, days_of_b, change, scope):
+    """The second day is 4 % slower. Counted one by one, five sessions of each day against ten of the first made up to
+    half of equal sides changed."""
+    for side, days in (("a", days_of_a), ("b", days_of_b)):
+        for day, count in enumerate(days):
+            for run in range(count):
+                slowdown = (1.04 if day else 1) + 0.001 * (run * 2 % 5 - 2)
+                store(side, day=day + run / 48 + (side == "b") / 96, minutes=1, slowdown=slowdown, **ONE)
+    (finding,) = sides().findings
+    assert (finding.judgement.scope, finding.judgement.is_worse) == (scope, None)
+    assert finding.judgement.verdict == ("not judged" if scope is None else "equivalent")
+    assert finding.judgement.change == pytest.approx(change, abs=0.002)
+
+
+def test_nights_of_one_session_each_all_count(store, sides):
+    """Nothing is counted several times, whichever nights the sides share."""
+    for night in range(10):
+        store("a", day=night, minutes=1, slowdown=1 + 0.002 * (night * 3 % 7), **ONE)
+        store("b", day=night + 5 + 1 / 48, minutes=1, slowdown=(1.2 if night < 5 else 1.1), **ONE)
+    (finding,) = sides().findings
+    assert finding.judgement.after / finding.after.value == pytest.approx((1.2 / 1.1) ** 0.5)
+
+
 def test_with_a_history_the_sessions_variation_is_in_the_interval(store, sides):
     for day, slowdown in enumerate((1.0, 1.1, 0.95, 1.05, 0.9, 1.0)):
         store("earlier", day=day, slowdown=slowdown, **ONE)
