@@ -73,19 +73,18 @@ class SampleDistribution(ChartPlugin):
             f"Bars: lowest to highest of each {stretches} samples, with their median." if stretches else None,
             "Each sample is the mean of a block of short calls." if blocks else None,
         )
-        beyond = sorted(
-            value
-            for _, launches in shown
-            for low, high in [_typical_range(launches)]
-            for row in launches
-            for value in values(row)
-            if has_curves and not low <= value <= high
-        )
-        reach = " to ".join(dict.fromkeys(number(value) for value in (*beyond[:1], *beyond[-1:])))
-        reach = f"{reach} {every[0]['unit'] or ''}".rstrip()
+        ranges = [(*_typical_range(launches), launches) for _, launches in shown if has_curves]
+        below = [value for low, _, launches in ranges for row in launches for value in values(row) if value < low]
+        above = [value for _, high, launches in ranges for row in launches for value in values(row) if value > high]
+        unit = every[0]["unit"] or ""
+        beyond = [
+            f"of {' to '.join(dict.fromkeys(map(number, (min(found), max(found)))))} {unit}".rstrip() + side
+            for side, found in ((" below", below), (" above", above))
+            if found
+        ]
         lacking = (
             words.doubts(rows, None),
-            f"Beyond the axis of the curves: samples of {reach}." if beyond else None,
+            f"Beyond the axis of the curves: samples {' and '.join(beyond)}." if beyond else None,
             left_out,
             f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
         )

@@ -62,7 +62,10 @@ def test_one_extreme_sample_leaves_the_curve_of_the_others_readable(one_point, o
     assert 8 < curve.x.low < 10 < 10.99 < curve.x.high < 13
     assert strip.y.is_log
     assert strip.y.high > 10_000
-    assert "Beyond the axis of the curves: samples of 10,000 ms." in figure.caption[1]
+    assert "Beyond the axis of the curves: samples of 10,000 ms above." in figure.caption[1]
+    (figure,) = outcomes("sample_distribution", one_point(samples(0, "latency_wall", [0.1, 0.2, *usual, 10_000.0])))
+    both = "Beyond the axis of the curves: samples of 0.1 to 0.2 ms below and of 10,000 ms above."
+    assert both in figure.caption[1], "not of 0.1 to 10,000 ms, among which are those that the axis shows"
     (figure,) = outcomes("sample_distribution", one_point(samples(0, "latency_wall", [*usual, 12.0])))
     assert figure.panels[0].x.high > 12
     assert not any("Beyond" in text for text in figure.caption)
