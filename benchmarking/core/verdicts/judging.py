@@ -368,6 +368,8 @@ class Pair:
     """Step of a coarse clock relative to the calls of each side: the medians of all launches may be the same one."""
     is_of_sittings: bool = False
     """Whether sessions of one sitting are one (`of_sittings`), or some were left out (`of_common_sittings`)."""
+    left_out: tuple[int, int] = (0, 0)
+    """Sessions of each side that `of_common_sittings` left out."""
 
 
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:

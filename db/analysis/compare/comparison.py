@@ -80,6 +80,8 @@ class Side:
     """Start of the run, UTC, ISO 8601."""
     results: int
     """Number of comparable results of the point; this is the newest."""
+    left_out: int = 0
+    """Sessions among them that do not count: the other side has none, or fewer, of their day."""
     launches: int
     """Launches with a value, in all these results."""
     launch_values: tuple[float, ...] = ()
@@ -247,8 +249,8 @@ def _comparison(
     ]
     judgements = judging.judge(pairs, metric)
     findings = [
-        _finding(base, one, with_what_decides(judgement, base.result.keys), details)
-        for (base, one), judgement in zip(all_pairs, judgements, strict=True)
+        _finding(base, one, with_what_decides(judgement, base.result.keys), details, pair.left_out)
+        for (base, one), judgement, pair in zip(all_pairs, judgements, pairs, strict=True)
     ]
     findings.sort(key=lambda one: _severity(one, metric), reverse=True)
     quality, evaluations = _compared_quality(warehouse, findings)
@@ -471,10 +473,8 @@ def pair_of_sessions(
     """The sessions of two sides, each of a series, with the variation between sessions that all of their series show:
     `others` are those that are not compared, by series."""
     given = [tuple(group) for group in (*sides, *others.values())]
-    if judging.are_apart(*sides):
-        groups = judging.of_sittings(given)
-    else:
-        groups = [*judging.of_common_sittings(sides), *given[2:]]
+    is_apart = judging.are_apart(*sides)
+    groups = judging.of_sittings(given) if is_apart else [*judging.of_common_sittings(sides), *given[2:]]
     before, after, *unseen = groups
     by_series = dict(zip(others, unseen, strict=True))
     if len(by_series) == 1:
@@ -487,6 +487,7 @@ def pair_of_sessions(
         after=after,
         scatter=(estimates[0], estimates[1]) if len(estimates) == 2 else None,
         is_of_sittings=sum(map(len, groups)) < sum(map(len, given)),
+        left_out=(0, 0) if is_apart else (len(sides[0]) - len(before), len(sides[1]) - len(after)),
     )
 
 
@@ -529,26 +530,30 @@ def _scatter(others: Sequence[Session], compared: Sequence[Sequence[Session]]) -
     )
 
 
-def _finding(before: Representative, after: Representative, judgement: Judgement, details: Details) -> Finding:
+def _finding(
+    before: Representative, after: Representative, judgement: Judgement, details: Details, left_out: tuple[int, int]
+) -> Finding:
     one, other = before.result, after.result
+    left_out = (0, 0) if judgement.scope == "in turns" else left_out
     return Finding(
         point=other.point if one.point == other.point else f"{one.point} / {other.point}",
         subject={name: (one.columns[name], other.columns[name]) for name in SUBJECT},
         differs=differences(one.keys, other.keys),
         is_simulated=bool(one.keys["simulated"] or other.keys["simulated"]),
-        before=_side(before, details),
-        after=_side(after, details),
+        before=_side(before, details, left_out[0]),
+        after=_side(after, details, left_out[1]),
         judgement=judgement,
     )
 
 
-def _side(representative: Representative, details: Details) -> Side:
+def _side(representative: Representative, details: Details, left_out: int) -> Side:
     result = representative.result
     return Side(
         result_id=result.result_id,
         run_id=result.run_id,
         started_at=result.started_at.isoformat(),
         results=len(representative.comparable),
+        left_out=left_out,
         launches=sum(len(details.values.get(side.result_id, ())) for side in representative.comparable),
         value=result.value,
         validity=result.validity,

@@ -242,12 +242,11 @@ def _notes(comparison: Comparison) -> list[str]:
         for kind in (finding.before, finding.after)[place].doubts
         if finding.judgement.change is not None or kind in (finding.judgement.reason or "")
     )
-    for name, results in (
-        ("A", [finding.before.results for finding in findings]),
-        ("B", [finding.after.results for finding in findings]),
-    ):
-        if (most := max(results, default=1)) > 1:
-            lines.append(f"{name}: a point has up to {most} comparable results, and its figure is of all of them")
+    for name, sides_of in (("A", [one.before for one in findings]), ("B", [one.after for one in findings])):
+        if (most := max((side.results for side in sides_of), default=1)) > 1:
+            left_out = max(side.left_out for side in sides_of)
+            but = f" but up to {left_out}, of days that the other side lacks or has less of" if left_out else ""
+            lines.append(f"{name}: a point has up to {most} comparable results, and its figure is of all of them{but}")
     if any(finding.is_simulated for finding in findings):
         lines.append(SIMULATED)
     # Why two tools' results have no point in common, and what to look at instead.

@@ -637,6 +637,15 @@ def test_sides_that_share_days_are_compared_by_those(store, sides, days_of_a, da
     assert finding.judgement.change == pytest.approx(change, abs=0.002)
 
 
+def test_sessions_that_do_not_count_are_said(store, sides):
+    for run in range(10):
+        store("a", day=run / 48, minutes=1, slowdown=1 + 0.001 * (run * 2 % 5), **ONE)
+        store("b", day=run // 5 + run % 5 / 48 + 1 / 96, minutes=1, slowdown=1 + 0.001 * (run * 2 % 5), **ONE)
+    text = comparison_text(sides())
+    assert "A: a point has up to 10 comparable results, and its figure is of all of them\n" in text
+    assert "of all of them but up to 5, of days that the other side lacks or has less of" in " ".join(text.split())
+
+
 def test_nights_of_one_session_each_all_count(store, sides):
     """Nothing is counted several times, whichever nights the sides share."""
     for night in range(10):
