@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from benchmarking.commands.ab import DEFAULT_ROUNDS, MAX_ROUNDS, planned_looks
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from benchmarking.core.verdicts.judging import Pair, Session, judge, log_variance
+from benchmarking.core.verdicts.judging import Pair, judge, log_variance
+from benchmarking.core.verdicts.sessions import Session
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
 from benchmarking.sweep.run.command_turns import order
 from db.analysis.compare.comparison import pair_of_sessions

@@ -24,8 +24,17 @@ from benchmarking.core.records import LOOP, Json
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import ends, grouped, number
 from benchmarking.core.verdicts import judging
-from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance, session_mean
+from benchmarking.core.verdicts.judging import Pair, log_variance
 from benchmarking.core.verdicts.launches import MIN_ROUNDS
+from benchmarking.core.verdicts.sessions import (
+    MIN_SESSIONS,
+    Session,
+    SessionScatter,
+    are_apart,
+    of_common_sittings,
+    of_sittings,
+    session_mean,
+)
 from benchmarking.core.verdicts.words import Condition, Judgement, Outcome, outcome, verdict_sentence
 from db.analysis.compare.matching import (
     MODEL_KEYS,
@@ -473,8 +482,8 @@ def pair_of_sessions(
     """The sessions of two sides, each of a series, with the variation between sessions that all of their series show:
     `others` are those that are not compared, by series."""
     given = [tuple(group) for group in (*sides, *others.values())]
-    is_apart = judging.are_apart(*sides)
-    groups = judging.of_sittings(given) if is_apart else [*judging.of_common_sittings(sides), *given[2:]]
+    is_apart = are_apart(*sides)
+    groups = of_sittings(given) if is_apart else [*of_common_sittings(sides), *given[2:]]
     before, after, *unseen = groups
     by_series = dict(zip(others, unseen, strict=True))
     if len(by_series) == 1:
@@ -520,7 +529,7 @@ def _scatter(others: Sequence[Session], compared: Sequence[Sequence[Session]]) -
     series. Two sides of a series share it: what one shows holds for the other. Hours and launches are those of the
     largest group. None if neither side has enough sessions without the other: two short rows do not show what comes and
     goes."""
-    if max(len(others), 1) + max(map(len, compared)) <= judging.MIN_SESSIONS:
+    if max(len(others), 1) + max(map(len, compared)) <= MIN_SESSIONS:
         return None
     groups = sorted((others, *compared), key=len, reverse=True)
     return session_scatter(

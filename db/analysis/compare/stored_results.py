@@ -48,7 +48,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
 from benchmarking.core.records import NUMBER_RANGE, bench_settings, canonical_hash
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
-from benchmarking.core.verdicts.judging import MIN_SESSIONS, SessionScatter, session_mean
+from benchmarking.core.verdicts.sessions import MIN_SESSIONS, SessionScatter, session_mean
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import POOLED, Selection, judged_value

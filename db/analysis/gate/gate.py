@@ -35,7 +35,7 @@ from typing import Literal
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.text import counted, grouped, number
-from benchmarking.core.verdicts.judging import SITTING, is_same_hour
+from benchmarking.core.verdicts.sessions import SITTING, is_same_hour
 from benchmarking.core.verdicts.words import MIN_CHANGE, NEARLY_NONE
 from db.analysis.gate.nights import TOGETHER, Night, Outlook, Series, outlooks
 

@@ -35,7 +35,8 @@ from statistics import NormalDist
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
-from benchmarking.core.verdicts.judging import SITTING, resolution
+from benchmarking.core.verdicts.judging import resolution
+from benchmarking.core.verdicts.sessions import SITTING
 from benchmarking.core.verdicts.words import MIN_CHANGE
 from db.analysis.history.detector import Trend, find_trend, has_begun_to_move
 

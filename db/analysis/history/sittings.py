@@ -21,7 +21,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
 from benchmarking.core.student_t import cumulative
-from benchmarking.core.verdicts.judging import SITTING
+from benchmarking.core.verdicts.sessions import SITTING
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,18 +13,9 @@ import pytest
 
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import Point, Result, Samples
-from benchmarking.core.verdicts.judging import (
-    FAR_OFF_TIMES,
-    Pair,
-    Session,
-    SessionScatter,
-    judge,
-    launch_medians_ms,
-    resolution,
-    speedups,
-    why_other_times,
-)
+from benchmarking.core.verdicts.judging import Pair, judge, launch_medians_ms, resolution, speedups
 from benchmarking.core.verdicts.launches import next_launch
+from benchmarking.core.verdicts.sessions import FAR_OFF_TIMES, Session, SessionScatter, why_other_times
 from db.analysis.compare.comparison import pair_of_sessions
 
 

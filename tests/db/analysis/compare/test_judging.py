@@ -12,7 +12,8 @@ import pytest
 import scipy
 
 from benchmarking.core.metrics import JUDGED
-from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, false_discovery_rates, judge
+from benchmarking.core.verdicts.judging import Pair, false_discovery_rates, judge
+from benchmarking.core.verdicts.sessions import Session, SessionScatter
 from benchmarking.core.verdicts.words import change_word
 from tests.helpers.verdict_replay import HISTORY_CASES, TURN_CASES, replay_history, replay_turns
 
