@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
+from statistics import median
 from typing import Any, NoReturn, overload
 
 from benchmarking.core import plugins, profiles
@@ -342,6 +343,8 @@ def _plain_id(given: str) -> str:
 
 UUID = re.compile("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 TIMED_SAMPLES = ("measure", "latency_wall")
+ROUNDING = 1e-3
+"""Share by which a median may differ from that of its samples."""
 """Phase and metric of the samples that a result counts as its iterations."""
 
 
@@ -359,7 +362,7 @@ def faults(run: Run) -> Iterator[str]:
     if run.origin is None and run.finished_at is None:
         yield "finished_at: missing, although no other tool measured the run"
     for index, result in enumerate(run.results):
-        for problem in _result_faults(result, is_foreign=run.origin is not None):
+        for problem in (*_result_faults(result, is_foreign=run.origin is not None), *_contradictions(result, run)):
             yield f"results[{index}]: {problem}"
 
 
@@ -401,3 +404,23 @@ def _result_faults(result: Result, *, is_foreign: bool) -> Iterator[str]:
             yield f"iterations: {result.iterations}, but {sum(timed.values())} samples of latency_wall"
         if is_ok and result.launches != len(timed):
             yield f"launches: {result.launches}, but samples of {len(timed)}"
+
+
+def _contradictions(result: Result, run: Run) -> Iterator[str]:
+    """What `setup --verify` would find, once it is stored."""
+    low, high = result.metrics.get("latency_ci_low_ms"), result.metrics.get("latency_ci_high_ms")
+    if low is not None and high is not None and low > high:
+        yield f"metrics: latency_ci_low_ms is {low:g}, above latency_ci_high_ms, {high:g}"
+    stated = result.metrics.get("latency_median_ms")
+    if stated is None or run.origin is not None or run.is_load:
+        return
+    medians = [
+        samples.values.median if isinstance(samples.values, LargeSamples) else median(samples.values)
+        for samples in result.samples
+        if (samples.phase, samples.metric) == TIMED_SAMPLES and len(samples.values)
+    ]
+    if medians and not min(medians) * (1 - ROUNDING) <= stated <= max(medians) * (1 + ROUNDING):
+        yield (
+            f"metrics: latency_median_ms is {stated:.6g}, but the medians of its samples are {min(medians):.6g} to "
+            f"{max(medians):.6g}"
+        )

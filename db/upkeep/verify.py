@@ -18,6 +18,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Precision, canonical_hash
+from benchmarking.core.run_file import ROUNDING
 from benchmarking.core.storage_paths import is_lake, own_run_files
 from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.text import visible
@@ -352,8 +353,6 @@ ORDER BY ALL
 
 MEASURED_HERE = "origin_format IS NULL AND (runtime_mode->>'loop') IS NULL"
 
-ROUNDING = 1e-3
-"""Share by which a median may differ from that of its samples."""
 MEDIANS = f"""
 WITH launches AS (
     SELECT result_id, min(median) AS low, max(median) AS high FROM raw_benchmark_data

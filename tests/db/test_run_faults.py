@@ -73,6 +73,16 @@ FIELDS = {
         {},
         "results[0]: metrics: latency_median_ms has neither a value nor a reason in missing",
     ),
+    "median": (
+        "results.0.metrics.latency_median_ms",
+        9.0,
+        "results[0]: metrics: latency_median_ms is 9, but the medians of its samples are 8 to 8",
+    ),
+    "interval": (
+        "results.0.metrics.latency_ci_low_ms",
+        9.0,
+        "results[0]: metrics: latency_ci_low_ms is 9, above latency_ci_high_ms, 8.3",
+    ),
     "runtime": ("cell.runtime", "rocket", "cell.runtime: 'rocket' is unknown: expected one of "),
     "device": ("hardware.device.type", "abacus", "hardware.device.type: 'abacus' is unknown: expected one of "),
     "time": ("started_at", "2026-02-30T00:00:00Z", "started_at: expected a time in ISO 8601"),
