@@ -131,14 +131,14 @@ class XpuHandle(WatchedXpuHandle):
 
     def _sensor(self, name: str) -> float:
         """A sensor by torch's function of this name (torch 2.13, with the package pyzes and for some sensors as root).
-        Raises UnreadableError with torch's reason, and for a negative value, which is Level Zero's for an unknown
-        one (zes_freq_state_t)."""
+        Raises UnreadableError with torch's reason, such as a tile in ZE_AFFINITY_MASK ("0.0"), and for a negative
+        value, which is Level Zero's for an unknown one (zes_freq_state_t)."""
         try:
             value = float(getattr(self._torch.xpu, name)(self._index))
             if value < 0:
                 raise RuntimeError(f"it is not known ({value:g})")
             return value
-        except (AttributeError, ImportError, RuntimeError, ZeroDivisionError) as error:
+        except (AttributeError, ImportError, RuntimeError, ValueError, ZeroDivisionError) as error:
             raise UnreadableError(f"{NOT_SUPPORTED}: torch.xpu.{name}: {first_line(error)}") from error
 
 

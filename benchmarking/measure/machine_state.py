@@ -278,6 +278,7 @@ HOST_FACTS = ("is_virtual_machine", "virtual_machine", "is_container", "containe
 VARIABLE_PREFIXES = (
     *("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH", "PYTORCH_", "CUDA_", "CUBLAS_", "CUDNN_"),
     *("NVIDIA_", "HIP_", "HSA_", "ROCR_", "MIOPEN_", "HF_", "TRANSFORMERS_", "ORT_", "OV_", "MALLOC_"),
+    *("ZE_", "SYCL_", "GGML_", "CT2_", "MLX_"),
 )
 VARIABLE_NAMES = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "PYTHONMALLOC", "PYTHONHASHSEED", "NUMEXPR_NUM_THREADS")
 PRELOADS = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES")

@@ -109,7 +109,7 @@ class CTranslate2(GenerativeEngine):
         except (RuntimeError, ValueError) as error:
             return f"CTranslate2 {ctranslate2.__version__} cannot use {device.selector}: {first_line(error)}"
         if not ctranslate2.get_cuda_device_count() or not supported:
-            return f"CTranslate2 {ctranslate2.__version__} finds no GPU: install CUDA 12 and cuDNN"
+            return f"CTranslate2 {ctranslate2.__version__} finds no GPU: install cuBLAS of CUDA 12"
         return None
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:

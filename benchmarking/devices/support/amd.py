@@ -223,6 +223,10 @@ class AmdSmi:
             raise UnreadableError(f"{reason}: {function}: {_one_line(error)}") from error
         except AttributeError as error:
             raise UnreadableError(f"{NOT_SUPPORTED}: the installed amdsmi has no {function}") from error
+        except (KeyError, ValueError) as error:
+            # The package's own: it decodes the names of all processes, which the kernel cuts after 15 bytes, as UTF-8,
+            # and looks up numbers of newer libraries in its tables.
+            raise UnreadableError(f"{FAILED}: {function}: {type(error).__name__}: {_one_line(error)}") from error
 
     def entry(self, function: str, key: str, *arguments: Any) -> Any:
         """One entry of the result. Raises UnreadableError, including for "N/A"."""

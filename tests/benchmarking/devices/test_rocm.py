@@ -185,6 +185,33 @@ def test_edge_temperature_is_used_without_a_hot_spot(amdsmi):
     assert monitor.state().values["temperature_c"] == 33
 
 
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (
+            "amdsmi_get_gpu_process_list",
+            UnicodeDecodeError("utf-8", b"worker-\xe6\xa8", 7, 9, "unexpected end of data"),
+        ),
+        ("amdsmi_get_power_info", KeyError(9)),
+    ],
+)
+def test_what_the_package_itself_cannot_read_is_missing(amdsmi, function, error):
+    """It decodes each process's name, which the kernel cuts after 15 bytes (amdsmi_interface.py), and has tables."""
+
+    class Failing:
+        def __getattr__(self, name):
+            def fail(*arguments):
+                raise error
+
+            return fail if name == function else getattr(amdsmi, name)
+
+    monitor = amd.AmdSmiMonitor(amd.AmdSmi(Failing()), ADDRESS, own_pid=4242)
+    state, power_w = monitor.state(), monitor.momentary_power_w()
+    name = {"amdsmi_get_gpu_process_list": "foreign_pids", "amdsmi_get_power_info": "power_w"}[function]
+    assert state.missing[name].startswith(f"failed: {function}: {type(error).__name__}: ")
+    assert (state.values["temperature_c"], power_w is None) == (47, name == "power_w")
+
+
 @pytest.mark.parametrize("placeholder", [0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF])
 def test_amdsmis_largest_numbers_are_no_readings(amdsmi, placeholder):
     """What its structures hold where a GPU has no such value; versions of the package differ in what they pass on."""

@@ -120,6 +120,14 @@ def test_a_sensor_that_torch_cannot_read_is_missing_with_torchs_reason(monkeypat
         older._used_bytes()
 
 
+def test_a_mask_of_tiles_leaves_the_sensors_missing_with_torchs_reason(monkeypatch):
+    monkeypatch.setenv("ZE_AFFINITY_MASK", "0.0")
+    monkeypatch.setitem(sys.modules, "pyzes", SimpleNamespace())
+    handle = handle_of()
+    assert "Unsupported ZE_AFFINITY_MASK format: '0.0'" in handle.state().missing["temperature_c"]
+    assert handle.momentary_power_w() is None
+
+
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("", "1"), ("2,3", "3"), ("3", "3")])
 def test_a_gpu_without_torch_is_the_one_that_torch_numbers_so(monkeypatch, before, after):
     monkeypatch.setenv("ZE_AFFINITY_MASK", before or "")

@@ -91,14 +91,18 @@ def test_only_relevant_variables_are_kept_without_secrets():
         "HF_TOKEN": "hf_abc",
         "HUGGING_FACE_HUB_TOKEN": "hf_abc",
         "HF_HUB_API_KEY": "abc",
+        "ZE_AFFINITY_MASK": "1",
+        "MLX_ENABLE_TF32": "1",
         "HF_ENDPOINT": "https://user:secret@mirror.example/path",
         "LD_PRELOAD": "/home/somebody/lib/libjemalloc.so.2:/usr/lib/libiomp5.so",
     }
     assert relevant_variables(variables) == {
         "HF_ENDPOINT": "https://mirror.example/path",
         "LD_PRELOAD": "libjemalloc.so.2:libiomp5.so",
+        "MLX_ENABLE_TF32": "1",
         "OMP_NUM_THREADS": "4",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "ZE_AFFINITY_MASK": "1",
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.records import Device, Readings, Workload
+from benchmarking.core.records import Device, Precision, Readings, Workload
 from benchmarking.devices import cuda, rocm
 from benchmarking.devices.support.handles import combine_devices, open_device
 from benchmarking.runtimes import llamacpp, onnxruntime_genai, openvino_genai
@@ -338,13 +338,29 @@ def test_a_graphs_provider_is_the_devices_or_the_named_one() -> None:
         onnxruntime_genai.provider_on(CPU, {"provider": "directml"})
 
 
-def test_float32_on_an_nvidia_gpu_is_not_computed_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("precision", "device", "expected"),
+    [
+        ("float16", gpu(), {}),
+        ("float32", CPU, {}),
+        ("float32", gpu(), {"NVIDIA_TF32_OVERRIDE": "0"}),
+        ("float32", gpu("mps", "Apple M5"), {"MLX_ENABLE_TF32": "0"}),
+    ],
+)
+def test_float32_on_a_gpu_is_not_computed_in_tf32(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision, device: Device, expected: dict[str, str]
+) -> None:
     from benchmarking.runtimes.support.engines.engine_runtime import turn_off_tf32
 
     monkeypatch.setattr(os, "environ", {})  # what is set stays in here
-    for precision, device, expected in (("float16", gpu(), None), ("float32", CPU, None), ("float32", gpu(), "0")):
-        turn_off_tf32(SimpleNamespace(precision=precision, device=device))
-        assert os.environ.get("NVIDIA_TF32_OVERRIDE") == expected
+    turn_off_tf32(SimpleNamespace(precision=precision, device=device))  # type: ignore[arg-type]
+    assert os.environ == expected
+
+
+def test_mlx_still_reads_the_variable_of_its_tf32() -> None:
+    mlx = pytest.importorskip("mlx")
+    header = Path(next(iter(mlx.__path__))) / "include/mlx/utils.h"
+    assert 'get_var("MLX_ENABLE_TF32", 1)' in header.read_text()
 
 
 def test_layers_are_offloaded_to_a_software_gpu(llama: Workload, eager: Any, engine_cache: None) -> None:

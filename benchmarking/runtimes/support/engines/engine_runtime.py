@@ -86,13 +86,18 @@ def draft_workload(cell: Cell) -> Workload | None:
     return draft
 
 
-def turn_off_tf32(cell: Cell) -> None:
-    """Make NVIDIA's libraries compute float32 products in float32. Must be called before the driver starts.
+TF32_SWITCHES: Mapping[str | None, str] = {"nvidia": TF32_OVERRIDE, "apple": "MLX_ENABLE_TF32"}
+"""GPU vendor -> the variable that keeps float32 products from being rounded to TF32, which no engine has an option for:
+llama.cpp allows it on NVIDIA's (ggml-cuda.cu: CUBLAS_TF32_TENSOR_OP_MATH), and MLX by default on Apple's from M5 on
+(mlx/utils.h, enable_tf32)."""
 
-    llama.cpp allows TF32 for them (ggml-cuda.cu: CUBLAS_TF32_TENSOR_OP_MATH), and no engine has a setting for it.
-    """
-    if cell.precision == "float32" and has(cell.device.type, lambda kind: kind.has_tf32):
-        os.environ[TF32_OVERRIDE] = "0"
+
+def turn_off_tf32(cell: Cell) -> None:
+    """Make the engines compute float32 products in float32. Must be called before the driver starts."""
+    kind = plugins.kind_of(cell.device.type)
+    switch = None if kind is None else TF32_SWITCHES.get(kind.gpu_vendor)
+    if cell.precision == "float32" and switch is not None:
+        os.environ[switch] = "0"
 
 
 class GenerativeEngine(Runtime):
