@@ -107,7 +107,11 @@ def node_facts(node: Node) -> Readings:
             ),
             "gfx_target": lambda: node.gfx_target,
             "compute_units": lambda: node.properties["simd_count"] // max(node.properties.get("simd_per_cu", 1), 1),
-            "unique_id": lambda: read_text(node.device / "unique_id"),
+            # The id by which ROCm knows it (ROCR_VISIBLE_DEVICES). Its PCI device has the id of the board, which newer
+            # drivers give to none of its partitions, not even to the only one (amdgpu_xcp.c).
+            "unique_id": lambda: (
+                f"{own:016x}" if (own := node.properties.get("unique_id")) else read_text(node.device / "unique_id")
+            ),
             "memory_bytes": lambda: read_int(node.device / "mem_info_vram_total"),
             "power_cap_w": lambda: read_int(_sensor(node, "power1_cap")) / MICRO,
             "power_cap_default_w": lambda: read_int(_sensor(node, "power1_cap_default")) / MICRO,

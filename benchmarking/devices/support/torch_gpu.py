@@ -368,6 +368,9 @@ def torch_index(torch: Any, device: Device) -> int:
     identities = {name.lower().removeprefix("gpu-").removeprefix("mig-") for name in known if isinstance(name, str)}
     visible_gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     matching = [index for index, properties in enumerate(visible_gpus) if identities & _torch_identities(properties)]
+    if len(matching) > 1:  # AMD's partitions, which share an address; newer drivers give each an id
+        own = {str(device.facts.values.get("unique_id", "")).lower()}
+        matching = [index for index in matching if own & _torch_identities(visible_gpus[index])] or matching
     if len(matching) > 1:
         raise BenchhouseError(
             f"device {device.selector!r} is split: torch lists {len(matching)} GPUs at {sorted(identities)}. "

@@ -84,6 +84,26 @@ def test_partitions_of_a_gpu_share_its_address_and_are_told_apart_by_their_funct
     assert type(device_of(kfd, amdsmi).monitor(first)).__name__ == "AmdSmiMonitor"
 
 
+def test_rocms_own_ids_tell_partitions_apart_also_for_torch(kfd, plant, recorded_text, amdsmi, monkeypatch):
+    """The kernel's compute driver gives partitions ids that are not their board's (amdgpu_xcp.c, as seen on an MI350
+    with driver 6.16.13), ROCm knows a GPU by these alone, and HIP's UUID is their ASCII text."""
+    plain = recorded_text("kfd_mi300x_properties.txt")
+    second = plain.replace("location_id 49408", f"location_id {49408 | 1 << 28}")
+    second = second.replace("unique_id 3786109843278331230", "unique_id 171")
+    plant({"sys/class/kfd/kfd/topology/nodes/2/properties": second})
+    devices = device_of(kfd, amdsmi).probe()
+    assert [one.facts.values["unique_id"] for one in devices] == ["348af6d7c136fd5e", "00000000000000ab"]
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
+    rocm.PLUGIN.hide_others(devices[1:])
+    assert rocm.os.environ["ROCR_VISIBLE_DEVICES"] == "GPU-00000000000000ab"
+    seen = [
+        SimpleNamespace(name="", pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=0, uuid=uid.encode().hex())
+        for uid in ("00000000000000ab", "348af6d7c136fd5e")
+    ]
+    cuda = SimpleNamespace(device_count=lambda: 2, get_device_properties=seen.__getitem__)
+    assert [torch_gpu.torch_index(SimpleNamespace(cuda=cuda), one) for one in devices] == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("version", "target"), [(90402, "gfx942"), (90010, "gfx90a"), (110000, "gfx1100"), (100302, "gfx1032")]
 )
@@ -297,7 +317,7 @@ def test_opening_without_amdsmi_uses_the_kernels_sensors(kfd, without_amdsmi, fa
 
     plugin = device_of(kfd)
     (device,) = plugin.probe()
-    text = b"348a2b8f6c1d5e00".hex()
+    text = b"348af6d7c136fd5e".hex()
     seen = SimpleNamespace(name="AMD Instinct MI300X", uuid=f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:]}")
     monkeypatch.setattr(
         torch_gpu, "import_torch", lambda device: fake_torch([SimpleNamespace(name="x", uuid=""), seen])
