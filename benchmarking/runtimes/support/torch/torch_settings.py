@@ -19,7 +19,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import are_all_assumed, kind_of, names_with, version_of
 from benchmarking.core.records import Device, Json, Precision, Scalar, Workload
-from benchmarking.devices.support.torch_gpu import TORCH_TYPE, is_gpu_in_use
+from benchmarking.devices.support.torch_gpu import TORCH_TYPE, is_gpu_in_use, torch_build
 from benchmarking.workloads.support.families import plugin_of
 
 AT_THE_END, CHANNELS_LAST = "end", "channels_last"
@@ -156,11 +156,13 @@ class FlashPackage:
     distribution: str
     capability: tuple[int, int]
     """Minimum compute capability of an NVIDIA GPU for the package, as documented by transformers for 3 and 4."""
+    is_torchs: bool = False
+    """Whether only torch's own index has it, for each CUDA version."""
 
 
 FLASH_PACKAGES: Mapping[str, FlashPackage] = {
     "flash_attention_2": FlashPackage(version=2, distribution="flash-attn", capability=(8, 0)),
-    "flash_attention_3": FlashPackage(version=3, distribution="flash-attn-3", capability=(8, 0)),
+    "flash_attention_3": FlashPackage(version=3, distribution="flash-attn-3", capability=(8, 0), is_torchs=True),
     "flash_attention_4": FlashPackage(version=4, distribution="flash-attn-4", capability=(9, 0)),
 }
 """Packages by transformers' name. Without the package, transformers would load a kernel from the hub."""
@@ -233,9 +235,12 @@ def check(attention: str | None, device: Device) -> None:
             f"attention {attention} needs compute capability {minimum}, but {device.name} has {capability}"
         )
     if version_of(package.distribution) is None and not are_all_assumed():
-        raise UnsupportedError(
-            f"attention {attention} needs the package {package.distribution}: pip install {package.distribution}"
-        )
+        install = package.distribution
+        if package.is_torchs:
+            build = torch_build()
+            cuda = ((build.cuda if build else None) or "13.0").replace(".", "")
+            install += f" --no-deps --index-url https://download.pytorch.org/whl/cu{cuda}"
+        raise UnsupportedError(f"attention {attention} needs the package {package.distribution}: pip install {install}")
 
 
 def check_model(attention: str | None, workload: Workload) -> None:

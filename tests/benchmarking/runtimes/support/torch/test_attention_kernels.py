@@ -28,7 +28,7 @@ def device(kind):
         ("cpu", "flash_attention_4", "", "attention flash_attention_4 runs on cuda, not on cpu"),
         ("cuda", "flash_attention_4", "8.9", "needs compute capability 9.0, but Test GPU has 8.9"),
         ("cuda", "flash_attention_2", "7.5", "needs compute capability 8.0, but Test GPU has 7.5"),
-        ("cuda", "flash_attention_3", "9.0", "needs the package flash-attn-3: pip install flash-attn-3"),
+        ("cuda", "flash_attention_3", "9.0", "pip install flash-attn-3 --no-deps --index-url .*/whl/cu130"),
     ],
 )
 def test_versions_of_flash_attention_are_refused_where_they_do_not_run(kind, attention, capability, message):
