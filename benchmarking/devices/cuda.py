@@ -30,6 +30,8 @@ from benchmarking.devices.support.torch_gpu import (
 )
 
 WHEEL_INDEX = "cu130"
+OLDER_WHEEL_INDEX = "cu126"
+"""For a driver that supports CUDA 12, with which no build for 13 runs."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SENSORS = "sensors"
 """The fact whose reason says why a GPU is measured without NVML."""
@@ -109,6 +111,8 @@ class CudaDevice(TorchGpuKind):
         finally:
             nvml.close()
         cuda_version = devices[0].facts.values.get("cuda_driver_version")
+        if why_torch is not None and str(cuda_version).startswith("12."):
+            why_torch = why_not_torch("CUDA", OLDER_WHEEL_INDEX)
         return self.usable(devices, why_torch or why_not_driver(driver, cuda_version))
 
     def hide_others(self, devices: Sequence[Device]) -> None:
@@ -146,7 +150,8 @@ class CudaDevice(TorchGpuKind):
         if not has_kernels(capability, built):
             raise UnsupportedError(
                 f"{device.name} has compute capability {capability}; torch {torch.__version__} has kernels for "
-                f"{', '.join(built)} only: {how_to_get_kernels(torch, capability)}"
+                f"{', '.join(built)} only: "
+                f"{how_to_get_kernels(torch, capability, str(device.facts.values.get('cuda_driver_version', '')))}"
             )
 
     def _describe(self, nvml: nvidia.Nvml, index: int, handle: Any, driver: str) -> Device:
@@ -250,9 +255,10 @@ def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:
         return usable_memory_bytes(host_facts()) if shares_memory else None
 
 
-def how_to_get_kernels(torch: Any, capability: str) -> str:
+def how_to_get_kernels(torch: Any, capability: str, driver_cuda: str = "") -> str:
     """Advice on which build of this torch release has kernels for a compute capability, from torch's own table of
-    builds; the newest CUDA version wins."""
+    builds; the newest CUDA version wins, of those that the driver supports (`driver_cuda`: its version; any if
+    empty)."""
     builds: dict[str, dict[str, set[int]]] = getattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC", {})
     machine = "aarch64" if platform.machine().lower() == "aarch64" else "x86_64"
     versions = [
@@ -260,9 +266,14 @@ def how_to_get_kernels(torch: Any, capability: str) -> str:
         for cuda, by_machine in builds.items()
         if by_machine.get(machine) and has_kernels(capability, [f"sm_{code}" for code in by_machine[machine]])
     ]
+    if driver_cuda:
+        versions = [cuda for cuda in versions if _pair(cuda)[0] <= _pair(driver_cuda)[0]]
     release = str(torch.__version__).partition("+")[0]
     if not versions:
-        return f"no known build of torch {release} supports it: see https://pytorch.org/get-started/locally"
+        with_driver = f" with a driver for CUDA {driver_cuda}" if driver_cuda else ""
+        return (
+            f"no known build of torch {release} supports it{with_driver}: see https://pytorch.org/get-started/locally"
+        )
     index = f"cu{max(versions, key=_pair).replace('.', '')}"
     return f"pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/{index}"
 

@@ -430,7 +430,13 @@ def test_torch_built_without_cuda_is_named_with_its_version(nvml, monkeypatch):
     (device,) = cuda.CudaDevice(nvml()).probe()
     found = "NVIDIA H100 80GB HBM3 was found, but torch 2.13.0+cpu"
     assert device.why_not.startswith(f"{found} is built for the CPU only, not CUDA: ")
-    assert "pip install --upgrade torch==2.13.0 --index-url" in device.why_not  # without --upgrade nothing would change
+    # Without --upgrade nothing would change.
+    assert device.why_not.endswith(
+        "pip install --upgrade torch==2.13.0 --index-url https://download.pytorch.org/whl/cu130"
+    )
+    module = nvml()
+    module.recording["system"]["nvmlSystemGetCudaDriverVersion"] = 12040
+    assert cuda.CudaDevice(module).probe()[0].why_not.endswith("whl/cu126")
 
 
 def test_a_driver_older_than_torchs_cuda_is_named_with_both_versions(nvml, monkeypatch):
@@ -475,20 +481,22 @@ def test_gpu_without_torch_kernels_is_refused_when_opened(nvml, fake_torch, monk
 
 
 @pytest.mark.parametrize(
-    ("capability", "advice"),
+    ("capability", "driver_cuda", "advice"),
     [
-        ("6.1", "pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/cu126"),
-        ("12.0", "pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/cu132"),
-        ("3.5", "no known build of torch {release} supports it: see https://pytorch.org/get-started/locally"),
+        ("6.1", "", "pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/cu126"),
+        ("12.0", "", "pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/cu132"),
+        ("12.0", "12.8", "pip install --upgrade torch=={release} --index-url https://download.pytorch.org/whl/cu129"),
+        ("3.5", "", "no known build of torch {release} supports it: see https://pytorch.org/get-started/locally"),
+        ("8.0", "11.4", "no known build of torch {release} supports it with a driver for CUDA 11.4: see https://py"),
     ],
 )
-def test_the_build_that_has_kernels_is_named_from_torchs_own_table(monkeypatch, capability, advice):
+def test_the_build_that_has_kernels_is_named_from_torchs_own_table(monkeypatch, capability, driver_cuda, advice):
     """The table of the installed torch: a new release may drop GPUs and then has another table."""
     import torch
 
     monkeypatch.setattr(cuda.platform, "machine", lambda: "x86_64")
     release = torch.__version__.partition("+")[0]
-    assert cuda.how_to_get_kernels(torch, capability).startswith(advice.format(release=release))
+    assert cuda.how_to_get_kernels(torch, capability, driver_cuda).startswith(advice.format(release=release))
 
 
 def test_unreadable_gpu_memory_is_not_replaced_by_the_hosts(nvml):
