@@ -398,7 +398,6 @@ def _export_result(
     name_of_rate = "rate" if "rate" in load else "request_rate"
     request_rate = load.rate(name_of_rate)
     sizes = (load.peek(name_of_rate), request_rate), (load.peek("concurrency"), concurrency)
-    requests = _mean_value(top, "request_count")
     columns = {**EXPORT_COLUMNS, **columns}
     metrics: dict[str, float] = {}
     for name in filter(lambda name: _is_metric(top.peek(name)), top):
@@ -417,17 +416,19 @@ def _export_result(
         for statistic, value in values.items():
             parts = (name, "" if len(values) == 1 else statistic, word)
             metrics[columns.get((name, statistic), "_".join(filter(None, parts)))] = value
+    lengths = [_metric(top, f"{word}_sequence_length") for word in ("input", "output")]
+    prompt_tokens, new_tokens = (same_length(one.number("min"), one.number("max")) for one in lengths)
     return load_result(
         concurrency=concurrency,
         unlimited=limit_unless_unread(UNLIMITED if is_open else NOT_STATED, *sizes),
         request_rate=request_rate,
-        prompt_tokens=_common_value(top, "input_sequence_length"),
-        prompt_tokens_mean=_mean_value(top, "input_sequence_length"),
-        new_tokens=_common_value(top, "output_sequence_length"),
+        prompt_tokens=prompt_tokens,
+        prompt_tokens_mean=lengths[0].number("avg"),
+        new_tokens=new_tokens,
         prompt_tokens_requested=requested[0],
         new_tokens_requested=requested[1],
-        requests=requests,
-        failed=_mean_value(top, "error_request_count"),
+        requests=_metric(top, "request_count").number("avg"),
+        failed=_metric(top, "error_request_count").number("avg"),
         doubts=doubts,
         stated=metrics,
     )
@@ -445,17 +446,9 @@ def _model_names(fields: Fields, name: str, value: Any) -> str:
     return ", ".join(value)
 
 
-def _common_value(top: Fields, name: str) -> int | None:
-    """The value of a metric if it is the same whole number from 1 for all requests, otherwise None."""
-    metric = top.peek(name)
-    fields = Fields(top.file, metric if _is_metric(metric) else {}, name)
-    return same_length(fields.number("min"), fields.number("max"))
-
-
-def _mean_value(top: Fields, name: str) -> float | None:
-    """The mean of a metric over the requests; None without the metric."""
-    metric = top.peek(name)
-    return Fields(top.file, metric, name).number("avg") if _is_metric(metric) else None
+def _metric(top: Fields, name: str) -> Fields:
+    """The statistics of a metric over the requests; empty without the metric."""
+    return Fields(top.file, metric if _is_metric(metric := top.peek(name)) else {}, name)
 
 
 def _is_metric(value: Any) -> bool:

@@ -437,7 +437,9 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         result = as_exported(result, of_load.items("doubts"), of_load.text("validity"))
     sizes, workload = of_load.section("point"), load.section("metadata").text("cfg_id")
     if "batch_size" in sizes:
-        result = replace(result, point=_own_point(sizes))
+        # The point of a result of ours, of which a report has the product of batch size and concurrency alone.
+        stated: Any = {name: size for name in POINT_FIELDS if (size := sizes.count(name)) is not None}
+        result = replace(result, point=Point(**{"batch_size": 1, **stated}, axes=exported_axes(sizes.any("axes"))))
     elif workload is not None:
         mode["workload"] = workload
     yield ForeignRun(
@@ -452,12 +454,6 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
         versions={entry.text("tool") or "engine": entry.text("tool_version") for entry in engines},
         kept={"report": Fields(file, data).rest()},
     )
-
-
-def _own_point(sizes: Fields) -> Point:
-    """The point of a result of ours, of which a report has the product of batch size and concurrency alone."""
-    stated: Any = {name: size for name in POINT_FIELDS if (size := sizes.count(name)) is not None}
-    return Point(**{"batch_size": 1, **stated}, axes=exported_axes(sizes.any("axes")))
 
 
 def _of_stack(stack: Sequence[Fields]) -> dict[str, Scalar]:

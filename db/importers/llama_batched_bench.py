@@ -9,7 +9,6 @@ nor the device; what the program printed, or somebody wrote, above it may.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from benchmarking.core.doubts import doubt
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Point, Result, Scalar
 from db.importers.llama_bench import DEFAULTS as OF_LLAMA_BENCH
-from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.building import UNNAMED, ForeignRun, Format, runs_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.llama_tables import gpus_in, has_table, model_above, tables
 from db.importers.support.measures import block, foreign_result
@@ -113,18 +112,11 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     rows = list(json_objects(file, file.json_values, "line") if file.json_values else _table_rows(file, text))
     if not rows and not file.left_out:
         file.without_results("a table without rows: the program ended before its first result")
-    groups: dict[str, list[tuple[Mapping[str, Any], Result]]] = {}
-    seen: Counter[tuple[str, str]] = Counter()
-    for setup, result in understood(file, rows, _row):
-        place = (f"{setup}", result.point.label)
-        # A repeated row, as of another build, belongs to another run.
-        key = f"{setup} {seen[place]}" if seen[place] else f"{setup}"
-        groups.setdefault(key, []).append((setup, result))
-        seen[place] += 1
+    groups = runs_of((f"{test[0]}", test[1].point, test) for test in understood(file, rows, _row))
     gpus = [name for _, name in gpus_in(text)]
-    for key, own in groups.items():
+    for (setup, number), own in groups.items():
         yield ForeignRun(
-            key=key,
+            key=f"{setup} {number}" if number else f"{setup}",
             task="text-generation",
             results=[result for _, result in own],
             device_name=", ".join(dict.fromkeys(gpus)) or None,

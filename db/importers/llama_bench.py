@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -40,6 +39,7 @@ from db.importers.support.building import (
     iso,
     model_of_gguf,
     precision_of,
+    runs_of,
 )
 from db.importers.support.files import ForeignFile
 from db.importers.support.llama_tables import BACKENDS, SPEED, gpus_in, has_table, model_above, printer_of, tables
@@ -167,15 +167,11 @@ Test = tuple[Mapping[str, Any], Result, datetime | None]
 
 
 def read_llama_bench(file: ForeignFile) -> Iterator[ForeignRun]:
-    """A run for each model, build and setting; a repeated test belongs to another run."""
-    groups: dict[tuple[object, int], list[Test]] = {}
-    seen: Counter[tuple[object, str]] = Counter()
-    for test in understood(file, _rows(file), _test):
-        setup, result, _ = test
-        cell = tuple(sorted((name, repr(value)) for name, value in setup.items() if name != "kept"))
-        place = (cell, result.point.label)
-        groups.setdefault((cell, seen[place]), []).append(test)
-        seen[place] += 1
+    """A run for each model, build and setting."""
+    groups = runs_of(
+        (tuple(sorted((name, repr(value)) for name, value in test[0].items() if name != "kept")), test[1].point, test)
+        for test in understood(file, _rows(file), _test)
+    )
     if not groups and not file.left_out:
         file.refuse("contains no tests")
     sizes: dict[str, set[int]] = {}

@@ -21,6 +21,7 @@ from db.importers.support.serving import (
     NOT_STATED,
     STATISTICS,
     latency_columns,
+    leaves,
     load_mode,
     load_result,
     named_statistics,
@@ -70,17 +71,9 @@ def recognises(file: ForeignFile) -> bool:
 def _results(data: Mapping[str, Any]) -> dict[str, Any]:
     """The results by their flat names without prefix; versions nest them."""
     nested = data.get("results")
-    found = dict(_flat(nested)) if isinstance(nested, dict) else {}
+    found = dict(leaves(nested, separator="_")) if isinstance(nested, dict) else {}
     found |= {name.removeprefix(PREFIX): value for name, value in data.items() if name.startswith(PREFIX)}
     return found if any(name.startswith(tuple(TIMES)) for name in found) else {}
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{path}{name}_")
-        else:
-            yield f"{path}{name}", value
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:

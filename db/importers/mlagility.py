@@ -211,7 +211,10 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
     )
     model_id = next((name for name in found if isinstance(name, str) and name), "unknown")
     family = (evaluation.text("device_type") or "").partition("::")[0].lower()
-    device, runtime, tools = evaluation.text("device"), evaluation.text("runtime"), _tools(evaluation)
+    device, runtime = evaluation.text("device"), evaluation.text("runtime")
+    # The tools that prepared and measured the model, in their order.
+    sequence = evaluation.peek("selected_sequence_of_tools")
+    tools = [str(one) for one in sequence] if isinstance(sequence, list) else []
     engine = next((one.removesuffix("-bench") for one in tools if one.endswith("bench")), "")
     preparing = [one for one in tools if not (NO_SETTING.fullmatch(one) or (engine and engine in one))]
     beams = evaluation.count("num_beams") or 1
@@ -241,12 +244,6 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
         versions={runtime: runtime_version} if runtime else {},
         kept={**evaluation.rest(), **nested, **({} if errors is None else {"error_log": errors})},
     )
-
-
-def _tools(evaluation: Fields) -> list[str]:
-    """The tools that prepared and measured the model, in their order."""
-    tools = evaluation.peek("selected_sequence_of_tools")
-    return [str(one) for one in tools] if isinstance(tools, list) else []
 
 
 def _results(evaluation: Fields, errors: Json, tools: Collection[str]) -> list[Result]:

@@ -98,7 +98,6 @@ TRTEXEC_STATED = {
 HAS_TF32 = re.compile(r"\] (?:TF32 is enabled by default|Compute Capability: (\d{1,3})\.\d)")
 """What is printed on a GPU with TF32 alone, and of every GPU."""
 INPUT_SHAPES = re.compile(r"\] Input inference shapes?\s*: ?(\S.*)$", re.MULTILINE)
-WORD = re.compile(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\S)+")
 SHAPE = re.compile(r"(?<![^,\s])([^,\s]*?)[:=](\d{1,9}(?:x\d{1,9})*)(?=[,\s]|$)")
 BUILT_FOR = ("fp16", "bf16", "int8", "fp8", "int4")
 """Flags of the precisions beside FP32 that the builder may choose."""
@@ -153,7 +152,6 @@ TRTLLM_RATES = {
     "output_throughput_per_user_tok_s": "output_tokens_per_sec_per_user",
     "output_throughput_per_gpu_tok_s": "output_tokens_per_sec_per_gpu",
 }
-AVERAGED = {"request_latency": "avg_request_latency_ms", "ttft": "avg_ttft_ms", "tpot": "avg_tpot_ms"}
 ENERGY = {
     "total_energy_j": "energy_total_j",
     "average_gpu_power": "power_mean_w",
@@ -220,9 +218,7 @@ LABELS: Mapping[str, tuple[str, str]] = {
     "quantization": ("engine", "quantization"),
     "max input length": ("engine", "max_input_length"),
     "max sequence length": ("engine", "max_sequence_length"),
-    "tp size": ("world_info", "tp_size"),
-    "pp size": ("world_info", "pp_size"),
-    "ep size": ("world_info", "ep_size"),
+    **{f"{name} size": ("world_info", f"{name}_size") for name in ("tp", "pp", "ep")},
     "max runtime batch size": ("world_info", "max_batch_size"),
     "max runtime tokens": ("world_info", "max_num_tokens"),
     "scheduling policy": ("world_info", "scheduling_policy"),
@@ -242,15 +238,16 @@ LABELS: Mapping[str, tuple[str, str]] = {
 """Printed label -> section and field of the report."""
 MOST_OTHERS = 40
 """Maximum other labels that are kept: a log goes on after its results."""
-AVERAGES = {
-    "average request latency": "latency",
-    "average time-to-first-token": "ttft",
-    "average time-per-output-token": "tpot",
-}
 TIMES: Mapping[str, tuple[str, str]] = {
-    "latency": ("performance", "request_latency_percentiles_ms"),
+    "request_latency": ("performance", "request_latency_percentiles_ms"),
     "ttft": ("streaming_metrics", "ttft_percentiles"),
     "tpot": ("streaming_metrics", "tpot_percentiles"),
+}
+"""Metric -> section and field of its percentiles in the report; its average may be beside them as avg_METRIC_ms."""
+AVERAGES = {
+    "average request latency": "request_latency",
+    "average time-to-first-token": "ttft",
+    "average time-per-output-token": "tpot",
 }
 
 
@@ -305,7 +302,7 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 def _given(command: str) -> dict[str, str]:
     """The flags of a command with their values; "" for none."""
-    words = (word.lstrip("-").partition("=") for word in WORD.findall(command) if re.match(r"--?\w", word))
+    words = (word.lstrip("-").partition("=") for word in words_of(command) if re.match(r"--?\w", word))
     return {flag: value.strip("\"'") for flag, _, value in words}
 
 
@@ -543,7 +540,7 @@ def _printed(file: ForeignFile) -> list[Fields]:
             continue
         report = found[-1][1]
         if is_open and (one := PRINTED_STATISTIC.search(line)):
-            section, name = TIMES[one[1].lower()]
+            section, name = TIMES[one[1].lower().replace("latency", "request_latency")]
             report.setdefault(section, {}).setdefault(name, {}).setdefault(one[2].lower(), one[3])
         elif is_open and (gpu := PRINTED_GPU.search(line)):
             report.setdefault("machine", {"name": gpu[1], "memory.total": gpu[2]})
@@ -607,13 +604,10 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         **performance.metrics(TRTLLM_RATES, low=0),
         **top.section("energy").unread_copy().metrics(ENERGY, low=0),
     }
-    for metric, fields, name in (
-        ("request_latency", performance, "request_latency_percentiles_ms"),
-        ("ttft", streaming, "ttft_percentiles"),
-        ("tpot", streaming, "tpot_percentiles"),
-    ):
+    for metric, (section, name) in TIMES.items():
+        fields = performance if section == "performance" else streaming
         times = fields.section(name)
-        average = fields.unread_copy().number(AVERAGED[metric], low=0)  # beside the percentiles, or among them
+        average = fields.unread_copy().number(f"avg_{metric}_ms", low=0)  # beside the percentiles, or among them
         stated |= named_statistics(metric, {"average": average}, TRTLLM_COLUMNS)
         stated |= named_statistics(metric, {one: times.number(one, low=0) for one in STATISTICS}, TRTLLM_COLUMNS)
     rate = decoding.section("draft_acceptance_rate_percentiles").number("average", low=0)

@@ -11,11 +11,12 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from itertools import cycle, takewhile
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
@@ -57,6 +58,8 @@ from db.importers.support.reading import (
     shortened,
     without_zone,
 )
+
+Test = TypeVar("Test")
 
 HASH_VERSION = 1
 """Version of the keys that are hashed into an imported hardware_id."""
@@ -469,6 +472,18 @@ def model_of_gguf(path: str | None) -> str | None:
 def is_unnamed(model_id: str) -> bool:
     """Whether the file did not name the model."""
     return model_id == UNNAMED or model_id.startswith(f"{UNNAMED}-")
+
+
+def runs_of(tests: Iterable[tuple[Hashable, Point, Test]]) -> dict[tuple[Hashable, int], list[Test]]:
+    """The tests of each setup, by it and the number of the run: a test at a point that its setup had before, as of
+    another build, belongs to another run."""
+    groups: dict[tuple[Hashable, int], list[Test]] = {}
+    seen: Counter[tuple[Hashable, str]] = Counter()
+    for setup, point, test in tests:
+        place = (setup, point.label)
+        groups.setdefault((setup, seen[place]), []).append(test)
+        seen[place] += 1
+    return groups
 
 
 def stated(values: Mapping[str, str | None]) -> dict[str, str]:

@@ -181,12 +181,8 @@ class Fields:
 
     def integer(self, name: str, *, low: int = 0, high: int = INT64_MAX, is_size: bool = False) -> int | None:
         """A whole number from `low` to `high`; 12.0 is one."""
-        value = self._take(name)
-        if value is None:
-            return None
-        number = self._number(value, -math.inf)
-        if isinstance(number, str):
-            self.leave_out(name, number, is_size=is_size)
+        number, value = self.number(name, is_size=is_size), self._values.get(name)
+        if number is None:
             return None
         exact = value if type(value) is int else number
         if not (low <= exact <= high and float(exact).is_integer()):
@@ -673,6 +669,7 @@ FLAG = re.compile(
     r"(?:[= ]\s*(?!-{1,2}[a-z])(\"[^\"]*\"|'[^']*'|\d+(?: +\d+)+(?=\s|$)|[^\s\\`]+))?"
 )
 """A flag of two dashes or one, and its value: also several whole numbers."""
+WORD = re.compile(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\S)+")
 
 
 def commands_of(program: str, text: str) -> list[str]:
@@ -685,7 +682,7 @@ def commands_of(program: str, text: str) -> list[str]:
 
 def words_of(command: str) -> list[str]:
     """The words of a command as its shell read them: a path in quotes, with blanks, is one."""
-    words = re.findall(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\S)+", command.replace("\\\n", " "))
+    words = WORD.findall(command.replace("\\\n", " "))
     return [re.sub(r"\"([^\"]*)\"|'([^']*)'", r"\1\2", word) for word in words]
 
 

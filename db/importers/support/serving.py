@@ -315,23 +315,23 @@ def settings_by_path(parts: Mapping[str, Fields], less: re.Pattern[str], plain: 
     `less`, and the defaults in `plain`, as PATH=VALUE. Prompts of a file have its name as PART.prompts_of."""
     found: dict[str, Scalar] = {}
     for part, fields in parts.items():
-        leaves = dict(_leaves({name: fields.peek(name) for name in fields}, f"{part}." if part else ""))
+        found_in = dict(leaves({name: fields.peek(name) for name in fields}, f"{part}." if part else ""))
         if part:
-            leaves[f"{part}.prompts_of"] = fields.peek("file") or fields.peek("path")
+            found_in[f"{part}.prompts_of"] = fields.peek("file") or fields.peek("path")
         own = {
             path: value
-            for path, value in leaves.items()
+            for path, value in found_in.items()
             if (value or IN_BODY.search(path)) and not less.fullmatch(path) and not plain.fullmatch(f"{path}={value}")
         }
         found |= Fields(fields.file, own).other_settings()
     return found
 
 
-def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Path and value of each field that is no object."""
+def leaves(values: Mapping[str, Any], prefix: str = "", separator: str = ".") -> Iterator[tuple[str, Any]]:
+    """Path and value, as it can be stored, of each field that is no object."""
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}{separator}", separator)
         else:
             yield f"{prefix}{name}", storable(value)
 

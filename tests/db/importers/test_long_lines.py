@@ -25,9 +25,9 @@ SEARCHED = {
     "onnxruntime_benchmarks": ("MODEL_PATH", "FLAG", "COMMAND"),
     "llama_bench": ("NUMBERED",),
     "support.llama_tables": ("GPU", "LISTED"),
-    "tensorrt_benchmarks": ("SHAPE", "PRINTED_GPU", "BEGINS", "WORD", "BENCH_COMMAND", "ENDS"),
+    "tensorrt_benchmarks": ("SHAPE", "PRINTED_GPU", "BEGINS", "BENCH_COMMAND", "ENDS"),
     "support.building": ("BRACKETED", "IN_NAME", "IN_BRACKETS"),
-    "support.reading": ("FLAG",),
+    "support.reading": ("FLAG", "WORD"),
     "support.mlperf_files": ("COUNT",),
 }
 OF_WHOLE = (
