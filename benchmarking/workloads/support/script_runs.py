@@ -480,7 +480,7 @@ class _Watch:
             return original(module, *args, **named)
         entered_s = time.perf_counter()
         try:
-            arguments = CallArguments(module, args, named)
+            arguments, wait = CallArguments(module, args, named), _wait_for(module)
             is_recorded = not arguments.is_symbolic
             with self._lock:
                 call = self._kind_of(module, arguments) if is_recorded else None
@@ -500,13 +500,13 @@ class _Watch:
                 )
                 self._known[id(module)] = record  # keeps the module alive, so that its id is not reused
         stack.append(record)
-        _wait()
+        wait()
         started_s = time.perf_counter()
         calls.recording_s += started_s - entered_s
         before_s = calls.recording_s
         try:
             output = original(module, *args, **named)
-            _wait()
+            wait()
         finally:
             stack.pop()
         ended_s = time.perf_counter()
@@ -659,10 +659,15 @@ def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None
             torch.set_num_threads(threads)
 
 
-def _wait() -> None:
-    """Wait for the GPU, if the script uses one, so that a call's time is its own."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
+def _wait_for(module: torch.nn.Module) -> Callable[[], None]:
+    """Waits for the accelerator of a module, else for the current one, so that a call's time is its own. It does not
+    start one that the script does not use."""
+    if not torch.accelerator.is_available():
+        return lambda: None
+    current: Any = torch.accelerator.current_accelerator()
+    places = (parameter.device for parameter in module.parameters() if parameter.device.type == current.type)
+    place = next(places, None)
+    return lambda: torch.accelerator.synchronize(place)
 
 
 def _line_in(script: str) -> int | None:
