@@ -392,16 +392,16 @@ def _server_load(
         server_pids=pids,
         say=say,
         is_anonymous=arguments.anonymous,
-        exporter=_exporter(arguments.device_metrics),
+        exporter=_exporter(arguments.device_metrics, target.ca_file),
     )
 
 
-def _exporter(url: str | None) -> Target | None:
-    """The device exporter at --device-metrics. Raises UsageError for no address, and for one that cannot be read or
-    shows nothing of a device."""
+def _exporter(url: str | None, ca_file: str | None = None) -> Target | None:
+    """The device exporter at --device-metrics, which the certificates of --ca-file are trusted for too. Raises
+    UsageError for no address, and for one that cannot be read or shows nothing of a device."""
     if url is None:
         return None
-    exporter = Target(url=_address("--device-metrics", url), model="")
+    exporter = Target(url=_address("--device-metrics", url), model="", ca_file=ca_file)
     try:
         if device_use(metrics_at(exporter)).values:
             return exporter

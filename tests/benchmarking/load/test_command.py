@@ -319,17 +319,19 @@ def test_a_locked_page_of_models_is_named_before_a_load_with_a_model(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("has_own_certificate", "closes", "why"),
+    ("has_own_certificate", "is_trusted", "closes", "why"),
     [
-        (True, False, "cannot be read (its certificate is not trusted: self-signed certificate)"),
-        (False, True, "cannot be read (it closes the connection without an answer)"),
-        (False, False, "shows no metrics of a DCGM exporter or node exporter"),
+        (True, False, False, "cannot be read (its certificate is not trusted: self-signed certificate)"),
+        (True, True, False, "shows no metrics of a DCGM exporter or node exporter"),
+        (False, False, True, "cannot be read (it closes the connection without an answer)"),
+        (False, False, False, "shows no metrics of a DCGM exporter or node exporter"),
     ],
 )
-def test_why_device_metrics_cannot_be_used_is_said(has_own_certificate, closes, why, tmp_path, capsys):
-    tls = certificate(tmp_path, "127.0.0.1")[0] if has_own_certificate else None
+def test_why_device_metrics_cannot_be_used_is_said(has_own_certificate, is_trusted, closes, why, tmp_path, capsys):
+    tls, ca_file = certificate(tmp_path, "127.0.0.1") if has_own_certificate else (None, None)
+    trusted = ("--ca-file", ca_file) if is_trusted else ()
     with serving(Script()) as url, serving(Script(closes_gets=closes), tls) as exporter:
-        assert load_server.main(["m", "--url", url, "--device-metrics", exporter, "--no-save"]) == 2
+        assert load_server.main(["m", "--url", url, "--device-metrics", exporter, "--no-save", *trusted]) == 2
     said = f"benchhouse load: error: --device-metrics {exporter}: /metrics there {why}: start an exporter, or correct"
     assert said in capsys.readouterr().err
 
