@@ -44,6 +44,8 @@ PARTITION_SHIFT = 28
 amdsmi shows it as the PCI function."""
 ABSENT = (0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)
 """What amdsmi's structures hold where the GPU has no such value. Some versions of the package pass them on."""
+PARTS = ("DPX", "TPX", "QPX", "CPX")
+"""Compute partition modes in which a GPU is several devices. Its sensors of power and energy are of all together."""
 NEEDS_AMDSMI = f"{NOT_SUPPORTED}: needs the package amdsmi"
 
 
@@ -163,7 +165,8 @@ class SysfsMonitor:
         return all_missing(NEEDS_AMDSMI, ("gpu",))
 
     def momentary_power_w(self) -> float | None:
-        return number_or_none(self._power_w())
+        is_part = text_or_empty(self._node.device / "current_compute_partition") in PARTS
+        return None if is_part else number_or_none(self._power_w())
 
     def utilization_percent(self) -> Json:
         return read_int(self._node.device / "gpu_busy_percent")
@@ -330,6 +333,8 @@ class AmdSmiMonitor:
         if address not in handles:
             raise UnreadableError(f"{FAILED}: amdsmi lists no GPU at {address}")
         self._handle = handles[address]
+        partition = gather({"mode": lambda: smi.call("amdsmi_get_gpu_compute_partition", self._handle)})
+        self._is_part = partition.values.get("mode") in PARTS
         self._owners = ProcessOwners.at_start(self._clients, own_pid, is_in_use=is_in_use)
 
     def memory_in_use(self) -> Readings:
@@ -359,7 +364,7 @@ class AmdSmiMonitor:
         return gather({"gpu": self._energy_j})
 
     def momentary_power_w(self) -> float | None:
-        return number_or_none(self._power_w)
+        return None if self._is_part else number_or_none(self._power_w)
 
     def utilization_percent(self) -> Json:
         return int(self._smi.entry("amdsmi_get_gpu_activity", "gfx_activity", self._handle))
@@ -396,6 +401,8 @@ class AmdSmiMonitor:
 
     def _energy_j(self) -> float:
         """amdsmi_get_energy_count: counts x microjoules per count. ROCm before 6.4 calls the counts "power"."""
+        if self._is_part:
+            raise UnreadableError(f"{NOT_SUPPORTED}: the counter covers all partitions of the GPU")
         energy = self._smi.call("amdsmi_get_energy_count", self._handle)
         counts = energy.get("energy_accumulator", energy.get("power"))
         if not isinstance(counts, int):  # any number may be a count

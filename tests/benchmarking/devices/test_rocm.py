@@ -199,6 +199,16 @@ def test_amdsmi_energy_is_count_times_resolution(amdsmi):
     assert monitor.energy_j().values == {"gpu": 30_500.0}
 
 
+def test_energy_and_power_of_a_whole_gpu_are_not_those_of_its_partition(amdsmi, kfd):
+    amdsmi.recording["amdsmi_get_gpu_compute_partition"] = "CPX"
+    monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1)
+    assert monitor.energy_j().missing == {"gpu": "not_supported: the counter covers all partitions of the GPU"}
+    by_kernel = SysfsMonitor(nodes(kfd)[0])
+    assert (monitor.momentary_power_w(), by_kernel.momentary_power_w()) == (None, 213.0)
+    (kfd / "class/drm/renderD128/device/current_compute_partition").write_text("DPX\n")
+    assert by_kernel.momentary_power_w() is None
+
+
 def test_edge_temperature_is_used_without_a_hot_spot(amdsmi):
     amdsmi.recording["amdsmi_get_temp_metric"] = {"0": 33, "1": {"error": 2}}
     monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1)
