@@ -7,8 +7,8 @@ weights each request by its tokens. So the median and the percentiles are comput
 only some of them, its distribution is used where the weights make no difference: all requests have the same number of
 output tokens. What GuideLLM calls time_per_output_token includes the first token.
 
-Reports before version 0.4 have the settings under "args", the counts and times of a load under "run_stats", and those
-of a request under "scheduler_info". Their time_per_output_token is the time from the first to the last token over all
+Reports before version 0.4 have the settings under "args", those of the data under "request_loader", the counts and
+times of a load under "run_stats", and those of a request under "scheduler_info". Their time_per_output_token is the time from the first to the last token over all
 output tokens.
 
 The same report in YAML, and as a table (benchmarks.csv), which has no requests and local times without a zone.
@@ -51,7 +51,7 @@ from db.importers.support.serving import (
 
 CLOSED = ("synchronous", "concurrent", "throughput")
 """Loads with a limit on requests in flight; the others send requests at a rate, without a limit."""
-NO_SETTING = ("type_", "worker_count", "max_concurrency", "streams", "rate", "initial_burst")
+NO_SETTING = ("type_", "worker_count", "max_concurrency", "streams", "rate", "initial_burst", "start_time")
 """Settings of a load that do not distinguish series, or are part of the point."""
 STANDARD = {
     **dict.fromkeys(("rampup_duration", "startup_duration"), ("0.0", "0", "")),
@@ -64,7 +64,7 @@ OF_PROMPTS = re.compile(
 )
 """What the settings of the data ask for beside the mean lengths, which are axes."""
 NOT_SENT = re.compile(
-    r"model|target|api_(?:key|routes).*|timeout\w*|http2|follow_redirects|verify|validate_backend|request_format|stream|"
+    r"model|target|api_(?:key|routes).*|timeout\w*|http2|follow_redirects|verify|validate_backend.*|request_format|stream|"
     r"extras.*|data\d*\.(?:load_kwargs.*|(?:first_)?(?:prompt|output)_tokens\w*|tool_response_tokens|"
     r"prefix_tokens|turns|samples|random_seed)|(?:warmup|cooldown)\.mode"
 )
@@ -207,7 +207,7 @@ def _in_report(others: dict[str, Any], counts: Mapping[str, str]) -> dict[str, A
     """The other columns, under the report's names where it has them."""
     if "Worker" in others:
         times = {f"{one}_time": _seconds(others.get(f"{one.title()} Time")) for one in ("start", "end")}
-        moved = {"args": others.pop("Args", None), "worker": others.pop("Worker")}
+        moved = {name: others.pop(name.replace("_", " ").title(), None) for name in ("args", "worker", "request_loader")}
         return {**others, **moved, "run_stats": {**times, "requests_made": counts}}
     kind, _, value = str(others.pop("Benchmark, Strategy", "")).partition("@")
     profile, index = others.get("Run Info, Profile"), others.get("Run Info, Run Index")
@@ -290,10 +290,11 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
     strategy = config.section("strategy")
     kind = strategy.text("type_") or "unknown"
     data = [top.peek("config"), top.peek("args"), *(config.peek(name) for name in ("requests", "data"))]
+    data.append(benchmark.peek("request_loader"))
     stated_data = json.dumps(data, default=str)
     settings = {
         **strategy.other_settings(NO_SETTING, STANDARD),
-        **_of_requests(top.unread_copy(), config.unread_copy()),
+        **_of_requests(top.unread_copy(), config.unread_copy(), benchmark.unread_copy().section("request_loader")),
         **_of_prompts(stated_data),
     }
     times = benchmark if "start_time" in benchmark else benchmark.section("run_stats")
@@ -372,9 +373,9 @@ def _requested(data: str, name: str) -> int | None:
     return int(found.pop()) if len(found) == 1 else None
 
 
-def _of_requests(top: Fields, config: Fields) -> dict[str, Scalar]:
+def _of_requests(top: Fields, config: Fields, loader: Fields) -> dict[str, Scalar]:
     """What the settings of the backend and of the data say of the requests, and which of them do not count."""
-    holders = (top.section("config").section("spec"), top.section("args"))
+    holders = (top.section("config").section("spec"), top.section("args"), loader)
     stated: Any = next((data for one in holders if (data := one.peek("data"))), [])
     kinds = [one for one in (stated if isinstance(stated, list) else [stated]) if isinstance(one, dict | str)]
     parts = {word: config.section(word) for word in ("warmup", "cooldown") if isinstance(config.peek(word), dict)}

@@ -157,6 +157,14 @@ def test_tails_of_six_requests_are_only_stated(runs):
     assert result.metrics["stated_latency_p90_ms"] == pytest.approx(176.931143, abs=1e-5)
 
 
+def test_how_the_server_was_found_tells_no_loads_apart(runs, changed):
+    def of_version_0_6(data):
+        for load in data["benchmarks"]:
+            load["config"]["backend"]["validate_backend"] = {"method": "GET", "url": "http://127.0.0.1:18555/health"}
+
+    assert [run.cell for run in changed(of_version_0_6)] == [run.cell for run in runs]
+
+
 def test_an_empty_distribution_gives_no_metrics(runs):
     assert not [name for name in runs[0].results[0].metrics if name.startswith("time_to_last_round_trip")]
 
@@ -227,11 +235,14 @@ def test_requests_are_rows_and_at_a_rate_their_intended_start_is_the_scheduled_o
 
 def of_version_0_3(data):
     """Rewrites a report in the layout before version 0.4."""
+    (of_data,) = data.pop("config")["spec"]["data"]
     for load in data["benchmarks"]:
         config, totals = load.pop("config"), load["metrics"].pop("request_totals")
         times = {name: load.pop(name) for name in ("start_time", "end_time")}
-        load["args"] = {"strategy": config["strategy"]}
+        load["args"] = {"strategy": {**config["strategy"], "start_time": times["start_time"]}}
         load["worker"] = {"backend_model": config["backend"]["model"], "backend_target": config["backend"]["target"]}
+        lengths = {name: of_data[name] for name in ("prompt_tokens", "output_tokens")}
+        load["request_loader"] = {"data": json.dumps(lengths), "data_args": None, "processor": "tok"}
         load["run_stats"] = {**times, "requests_made": totals}
         load.pop("scheduler_metrics")
         for request in load["requests"]["successful"]:
@@ -352,15 +363,18 @@ def test_a_table_before_version_0_4_has_the_names_of_the_report(tmp_path):
         row[f"{title} [min, 0.1, 1, 5, 10, 25, 75, 90, 95, 99, max]"] = str([value] * 11)
     row["Args"] = json.dumps({"strategy": {"type_": "concurrent", "streams": 4}})
     row["Worker"] = json.dumps({"backend_model": "demo/model", "backend_target": "http://10.0.0.1:8000"})
+    row["Request Loader"] = json.dumps({"data": "prompt_tokens=32,prompt_tokens_stdev=8,output_tokens=16"})
     with (tmp_path / "old.csv").open("w", newline="") as out:
         csv.writer(out).writerows([row.keys(), row.values()])
     (run,) = runs_of(tmp_path / "old.csv")
     (result,) = run.results
     assert (run.cell.workload.model_id, run.provenance.host) == ("demo/model", "10.0.0.1:8000")
     assert (run.started_at, result.point.concurrency) == ("2025-06-01T10:00:00+00:00", 4)
+    requested = {"input_tokens_requested": 32, "output_tokens_requested": 16}
+    assert (result.point.axes, run.cell.runtime_mode["prompt_tokens_stdev"]) == (requested, 8)
     assert (result.metrics["latency_median_ms"], result.metrics["time_to_first_token_ms"]) == (2000, 30)
     assert "time_per_output_token_ms" not in result.metrics  # all 0: no value
-    assert not {"Args", "Worker"} & result.extra["kept"].keys()  # which are kept as args and worker
+    assert not {"Args", "Worker", "Request Loader"} & result.extra["kept"].keys()  # which are kept as args and worker
     assert [doubt.evidence["failed_requests"] for doubt in result.doubts if doubt.kind == "failed_requests"] == [2]
 
 
