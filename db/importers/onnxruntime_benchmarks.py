@@ -481,7 +481,7 @@ def _columns(file: ForeignFile) -> Iterator[Fields]:
         tables[-1][title] = values
     for number, table in enumerate(tables, 1):
         place = f"table {number}, column" if len(tables) > 1 else "column"
-        for column in range(max(map(len, table.values()))):
+        for column in range(max(map(len, table.values()), default=0)):
             record = {title: values[column] or None for title, values in table.items() if column < len(values)}
             yield Fields(file, record, f"{place} {column + 2}", numbers_are_text=True)
 

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from benchmarking.core.errors import FormatError
 from db.importers.onnxruntime_benchmarks import GENAI
 from db.importers.support.building import is_unnamed
 from db.importers.support.files import NoResultsError, read_file
@@ -90,3 +91,10 @@ def test_a_wrong_date_is_named_with_its_position(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(records))
     with left_out(r"record 2\.trigger_date: expected a time such as .*'yesterday'"):
         only_run(tmp_path / "a.json")
+
+
+def test_line_ends_of_old_macs_are_no_fault_of_the_program(tmp_path):
+    content = (FOLDER / "first_versions.csv").read_bytes().replace(b"\n", b"\r")
+    (tmp_path / "e2e.csv").write_bytes(content)
+    with pytest.raises(FormatError, match="line 1: not CSV"):
+        list(GENAI.runs(read_file(tmp_path / "e2e.csv")))
