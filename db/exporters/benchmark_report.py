@@ -33,25 +33,13 @@ from db.exporters.support.exporting import (
     supported_results,
     text_output,
 )
+from db.importers.inference_perf import INFINITY, REPORT_WORDS
 from db.importers.support.serving import PARALLELISM
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 
-WORDS = {
-    "mean": ("mean", "avg", "average"),
-    "mode": ("mode",),
-    "stddev": ("stddev", "std", "std_dev", "stdev"),
-    "min": ("min", "minimum"),
-    "p0p1": ("p0p1", "p0.1"),
-    **{name: (name,) for name in ("p1", "p5", "p10", "p25")},
-    "p50": ("median", "p50"),
-    **{name: (name,) for name in ("p75", "p90", "p95", "p99")},
-    "p99p9": ("p99p9", "p99.9", "p999"),
-    "max": ("max", "maximum"),
-}
-"""Statistic of a report -> the words that name it in a metric, in the report's order."""
 OF_SAMPLES = {"mean": "mean", "stddev": "sd", "min": "min", "p25": "p25", "p50": "median"} | {
     name: name for name in ("p75", "p90", "p95", "p99", "max")
 }
@@ -75,7 +63,7 @@ class Time:
 LATENCY = Time(
     "request_latency",
     "s",
-    {its: f"latency_{words[0]}_ms" for its, words in WORDS.items()} | {"stddev": "latency_std_ms"},
+    {its: f"latency_{words[0]}_ms" for its, words in REPORT_WORDS.items()} | {"stddev": "latency_std_ms"},
     ("request_latency", "e2el", "e2e_latency", "latency"),
     "latency_wall",
 )
@@ -126,7 +114,7 @@ def latencies(numbers: Numbers) -> tuple[dict[str, dict[str, Any]], list[str]]:
     for time in (FIRST, *between_tokens, NORMALIZED, FROM_SENDING if is_from_sending else LATENCY):
         before = set(numbers.used)
         of_samples = _of_samples(numbers, time)
-        stated = {its: numbers.first_of(_names(time, its)) for its in WORDS}
+        stated = {its: numbers.first_of(_names(time, its)) for its in REPORT_WORDS}
         known = {its: of_samples.get(its) if value is None else value for its, value in stated.items()}
         seconds = {its: ms / MS_PER_S for its, ms in known.items() if ms is not None}
         if "mean" in seconds:
@@ -141,7 +129,7 @@ def _names(time: Time, statistic: str) -> Iterator[str]:
     """The metrics that may have a statistic of a time: our column, then a tool's names."""
     known = [time.columns[statistic]] if statistic in time.columns else []
     for called in time.called:
-        for word in WORDS[statistic]:
+        for word in REPORT_WORDS[statistic]:
             known += [f"{called}_{word}_ms", f"{word}_{called}_ms"]
     for name in known:
         yield from (name, f"stated_{name}")
@@ -177,7 +165,7 @@ def lengths(numbers: Numbers, fixed: int | None, counts: Iterable[int | None], c
         names = list(called)
         statistics = {
             its: numbers.first_of(f"{name}_{word}{end}" for name in names for word in words for end in ("", "_tokens"))
-            for its, words in WORDS.items()
+            for its, words in REPORT_WORDS.items()
         }
     stated = {its: value for its, value in statistics.items() if value is not None}
     return {"units": "count", **stated} if "mean" in stated else {}
@@ -186,8 +174,6 @@ def lengths(numbers: Numbers, fixed: int | None, counts: Iterable[int | None], c
 NAME = "benchmark_report"
 VERSION = "0.2"
 COMPONENT_VERSION = "0.0.1"
-INFINITY = ".inf"
-"""Value of an unlimited concurrency in a kept report."""
 UNKNOWN_LENGTH = {"distribution": "other", "value": 0}
 """llm-d's own words for an input length that is not known, which a report has to state."""
 UNIFORM, NORMAL = re.compile(r"uniform:(\d+)-(\d+)"), re.compile(r"normal:(\d+)\+-(\d+)")

@@ -117,10 +117,19 @@ PART = re.compile(r"inference-perf\.partial\.(stage_\d+)\.yaml")
 """Name of the part that inference-perf writes next to its own report of a stage."""
 INFINITY = ".inf"
 """Replaces infinity, which JSON does not have: a concurrency without a limit."""
-REPORT_STATISTICS = (
-    *("mean", "mode", "stddev", "min", "p0p1", "p1", "p5", "p10"),
-    *("p25", "p50", "p75", "p90", "p95", "p99", "p99p9", "max"),
-)
+REPORT_WORDS = {
+    "mean": ("mean", "avg", "average"),
+    "mode": ("mode",),
+    "stddev": ("stddev", "std", "std_dev", "stdev"),
+    "min": ("min", "minimum"),
+    "p0p1": ("p0p1", "p0.1"),
+    **{name: (name,) for name in ("p1", "p5", "p10", "p25")},
+    "p50": ("median", "p50"),
+    **{name: (name,) for name in ("p75", "p90", "p95", "p99")},
+    "p99p9": ("p99p9", "p99.9", "p999"),
+    "max": ("max", "maximum"),
+}
+"""Statistic of a report, in its order -> the words that name it in a metric."""
 TO_MS = {"s": MS_PER_S, "ms": 1.0, "s/token": MS_PER_S, "ms/token": 1.0}
 REPORT_COLUMNS = {
     **latency_columns("request_latency", {"median": "p50"}),
@@ -485,7 +494,7 @@ def _of_report(top: Fields, settings: Fields, calls: int | None) -> Result:
     stated: dict[str, float | None] = {}
     for name in (*TIMES, *FURTHER_TIMES):
         times = latency.section(name)
-        values = {one: times.number(one) for one in REPORT_STATISTICS}
+        values = {one: times.number(one) for one in REPORT_WORDS}
         if any(value is not None for value in values.values()):
             if (time_unit := times.text("units")) not in TO_MS:
                 times.refuse("units", f"expected {', '.join(TO_MS)}, found {time_unit!r:.40}")

@@ -65,13 +65,8 @@ PERF_TEST_STATED = re.compile(
 )
 PRINTED = re.compile(r"(?P<label>[A-Z][A-Za-z ]+): ?(?P<value>[-+.\deE]+) ?(?P<unit>ms|s|%|bytes)?")
 LATENCIES = {
-    "Min": "latency_min_ms",
-    "Max": "latency_max_ms",
     "P50": "latency_median_ms",
-    "P90": "latency_p90_ms",
-    "P95": "latency_p95_ms",
-    "P99": "latency_p99_ms",
-    "P999": "latency_p999_ms",
+    **{label: f"latency_{label.lower()}_ms" for label in ("Min", "Max", "P90", "P95", "P99", "P999")},
 }
 NUMBERS = {
     "Session creation time cost": ("session_creation_ms", "s"),

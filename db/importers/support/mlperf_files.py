@@ -356,22 +356,20 @@ def log_metrics(events: Fields, scenario: str | None) -> tuple[dict[str, float],
         speeds = [value for key in keys if (value := events.number(key, low=0)) is not None]
         metrics |= {column: speeds[0]} if speeds else {}
     for key, column in TOKEN_TIMES.items():
-        metrics |= _ms(events, key, column)
+        metrics |= _ms(events, column, key)
     missing: dict[str, str] = {}
     if scenario == "offline":
         missing = dict.fromkeys(("latency_median_ms", "latency_mean_ms", "latency_p99_ms"), ALL_AT_ONCE)
     else:
         for statistic in STATISTICS.values():
-            metrics |= _ms(events, f"result_{statistic}_query_latency_ns", f"latency_{statistic}_ms") or _ms(
-                events, f"result_{statistic}_latency_ns", f"latency_{statistic}_ms"
-            )
+            keys = f"result_{statistic}_query_latency_ns", f"result_{statistic}_latency_ns"
+            metrics |= _ms(events, f"latency_{statistic}_ms", *keys)
         for place, name in PERCENTILES.items():
-            metrics |= _ms(events, f"result_{place}_percentile_per_query_latency_ns", f"latency_{name}_ms") or _ms(
-                events, f"result_{place}_percentile_latency_ns", f"latency_{name}_ms"
-            )
-        key, column = ESTIMATES.get(scenario or "", ("", ""))
-        is_of_tokens = events.peek("early_stopping_ttft_result") is not None
-        metrics |= _ms(events, key, column) if key and not is_of_tokens else {}
+            keys = f"result_{place}_percentile_per_query_latency_ns", f"result_{place}_percentile_latency_ns"
+            metrics |= _ms(events, f"latency_{name}_ms", *keys)
+        if scenario in ESTIMATES and events.peek("early_stopping_ttft_result") is None:
+            key, column = ESTIMATES[scenario]
+            metrics |= _ms(events, column, key)
     unseen = {column for column, value in metrics.items() if value == 0 and column.endswith("_ms")}
     missing |= dict.fromkeys(sorted(unseen), NOT_REPORTED)
     return {column: value for column, value in metrics.items() if column not in unseen}, missing
@@ -388,9 +386,12 @@ def log_doubts(events: Fields) -> tuple[Doubt, ...]:
     return tuple(found)
 
 
-def _ms(events: Fields, key: str, column: str) -> dict[str, float]:
-    value = events.number(key, low=0)
-    return {} if value is None else {column: ns_to_ms(value)}
+def _ms(events: Fields, column: str, *keys: str) -> dict[str, float]:
+    """The first of these times that the log has, in ms."""
+    for key in keys:
+        if (value := events.number(key, low=0)) is not None:
+            return {column: ns_to_ms(value)}
+    return {}
 
 
 def _two_digits(percentile: str) -> str:
