@@ -30,11 +30,7 @@ from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shift
 
 VERSION = 2
 FIRST_STATISTICS = {"stats_q_25": "q_25", "stats_q_75": "q_75", "stats_number": "number", "stats_repeat": "repeat"}
-FIRST_COLUMNS = (
-    *("result", "params", "version", "started_at", "duration", "samples", "profile"),
-    *("stats_ci_99_a", "stats_ci_99_b", *FIRST_STATISTICS),
-)
-"""Columns of a benchmark of version 1 in the form of version 2."""
+"""Column of a statistic -> its name in a file of version 1."""
 SKIPPED = "nan"
 """Value of a combination that its set-up skipped; null means failed."""
 Kind = Literal["time", "peakmem", "mem", "track"]
@@ -70,7 +66,7 @@ def _of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
     """The object in the form of version 2."""
     shared = {name: value for name in FIRST_SHARED if isinstance(value := data.get(name), dict)}
     found = data["results"] if isinstance(data["results"], dict) else {}
-    results = {}
+    rows: dict[str, dict[str, Any]] = {}
     for name, given in found.items():
         # Without parameters, a benchmark has its value alone, or values that are not in lists.
         own = {**given} if isinstance(given, dict) else {"result": given}
@@ -86,7 +82,7 @@ def _of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
                 for place, column in enumerate(INTERVAL)
             },
         }
-        row = {
+        rows[name] = {
             **{
                 column: values if any(value is not None for value in values) else None
                 for column, values in columns.items()
@@ -99,13 +95,14 @@ def _of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
             "duration": shared.get("duration", {}).get(name),
             "profile": shared.get("profiles", {}).get(name),
         }
-        results[name] = [row[column] for column in FIRST_COLUMNS]
     others = {name: value for name, value in data.items() if name not in shared}
     # As asv names an environment: its Python, then its requirements.
     requirements = data["requirements"] if isinstance(data.get("requirements"), dict) else {}
     parts = [f"py{data.get('python')}", *(f"{name}{version or ''}" for name, version in sorted(requirements.items()))]
     environment = {"env_name": "-".join(parts)} if data.get("python") else {}
-    return {**environment, **others, "version": VERSION, "result_columns": list(FIRST_COLUMNS), "results": results}
+    results = {name: [*row.values()] for name, row in rows.items()}
+    columns_of_all = [*next(iter(rows.values()), ())]
+    return {**environment, **others, "version": VERSION, "result_columns": columns_of_all, "results": results}
 
 
 FIRST_SHARED = ("benchmark_version", "started_at", "duration", "profiles")

@@ -31,7 +31,7 @@ from typing import Any
 
 from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import NOT_APPLICABLE, REQUEST_RATE, SERVER, Json, Point, Requests, Result, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, REQUEST_RATE, SERVER, Json, Requests, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, split_arguments
 from db.importers.support.files import ForeignFile, beside, called_like
 from db.importers.support.load_clients import (
@@ -41,6 +41,7 @@ from db.importers.support.load_clients import (
     OFFLINE_ENGINE,
     Records,
     arrivals_of,
+    batch_result,
     client_result,
     client_settings,
     client_task,
@@ -53,7 +54,7 @@ from db.importers.support.load_clients import (
     measurements_in,
     settings_of_requests,
 )
-from db.importers.support.measures import BATCH_NOT_STATED, block, foreign_result, in_ms
+from db.importers.support.measures import block, in_ms
 from db.importers.support.reading import (
     Fields,
     csv_header,
@@ -458,19 +459,9 @@ def _offline_run(numbered: tuple[int, Fields]) -> ForeignRun:
 def _offline_latency(fields: Fields, arguments: Fields) -> Result:
     seconds = fields.required(fields.numbers, "latencies")
     mean_s, std_s, percentiles = fields.number("avg_latency"), fields.number("std_latency"), fields.any("percentiles")
-    batch = arguments.count("batch_size")
     stated: dict[str, Json] = {"avg_latency": mean_s, "std_latency": std_s, "percentiles": percentiles}
-    return foreign_result(
-        Point(
-            batch_size=batch or 1,
-            sequence_length=arguments.count("input_len"),
-            new_tokens=arguments.count("output_len"),
-        ),
-        samples=[block(0, in_ms(seconds))],
-        warmup_iterations=arguments.integer("num_iters_warmup"),
-        doubts=() if batch else (BATCH_NOT_STATED,),
-        kept={"stated": {name: value for name, value in stated.items() if value is not None}},
-    )
+    kept: dict[str, Json] = {"stated": {name: value for name, value in stated.items() if value is not None}}
+    return batch_result(arguments, samples=[block(0, in_ms(seconds))], kept=kept)
 
 
 def _offline_throughput(fields: Fields, arguments: Fields) -> Result:

@@ -15,7 +15,8 @@ from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import REQUEST_RATE, SERVER, Json, Point, Result, Scalar
+from benchmarking.core.records import REQUEST_RATE, SERVER, Json, Result, Scalar
+from db.importers.serving_clients import SERVE_NUMBERS, SGLANG_NUMBERS
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.load_clients import (
@@ -24,6 +25,7 @@ from db.importers.support.load_clients import (
     FLAGS,
     OFFLINE_ENGINE,
     arrivals_of,
+    batch_result,
     client_result,
     client_settings,
     client_task,
@@ -34,7 +36,6 @@ from db.importers.support.load_clients import (
     length_requested,
     settings_of_requests,
 )
-from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
     FLAG,
     Fields,
@@ -128,17 +129,6 @@ ABOVE = ("Traffic request rate", "Maximum request concurrency", "Burstiness fact
 """Labels that are printed above the block."""
 POISSON = {"arrivals": "poisson"}
 """Arrivals by default, of which first versions print nothing."""
-NUMBERS = {
-    "input_sequence_throughput": "input_sequences_per_sec",
-    "input_throughput": "input_tokens_per_sec",
-    "total_token_throughput": "total_tokens_per_sec",
-    "total_output_tokens_retokenized": "total_output_tokens_retokenized",
-    "request_goodput": "request_goodput_per_sec",
-    "concurrency": "concurrency_mean",
-    "rtfx": "rtfx",
-    "accept_length": "spec_decode_acceptance_length",
-    "spec_decode_acceptance_rate": "spec_decode_acceptance_percent",
-}
 THROUGHPUT = re.compile(r"Throughput: ([\d.]+) requests/s, ([\d.]+) (?:total )?tokens/s(?:, ([\d.]+) output tokens/s)?")
 TOKENS = re.compile(r"Total num (prompt|output) tokens:\s+(\d+)")
 AVERAGE = re.compile(r"Avg latency: ([\d.eE+-]+) seconds")
@@ -462,7 +452,7 @@ def _load(part: Part, load: Fields, settings: Fields) -> Result:
         load,
         sent=sent,
         failed=failed,
-        numbers=NUMBERS,
+        numbers=SERVE_NUMBERS | SGLANG_NUMBERS,
         unlimited=UNLIMITED if is_limit_stated else NOT_STATED,
         axes={"num_prompts": prompts} if prompts else {},
         prompt_tokens_requested=length_requested(settings, "input"),
@@ -547,16 +537,7 @@ def _latency(part: Part, settings: Fields) -> Result:
     stated: dict[str, float | None] = {"latency_mean_ms": float(average[1]) * MS_PER_S if average else None}
     for percentile, seconds in PERCENTILE.findall(text):
         stated[f"latency_{PERCENTILES.get(percentile, f'p{percentile}')}_ms"] = float(seconds) * MS_PER_S
-    batch = settings.count("batch_size")
-    return foreign_result(
-        Point(
-            batch_size=batch or 1, sequence_length=settings.count("input_len"), new_tokens=settings.count("output_len")
-        ),
-        stated=stated,
-        iterations=settings.integer("num_iters"),
-        warmup_iterations=settings.integer("num_iters_warmup"),
-        doubts=() if batch else (BATCH_NOT_STATED,),
-    )
+    return batch_result(settings, stated=stated, iterations=settings.integer("num_iters"))
 
 
 PLUGIN = Format(

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Result, Samples, Scalar
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import in_ms, measured
+from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, in_ms, measured
 from db.importers.support.reading import (
     INT32_MAX,
     OF_ONE_RUN,
@@ -349,6 +349,17 @@ def client_result(
         missing=missing,
         samples=samples,
         kept={"stated": dict[str, Json](metrics)} if completed == 0 else kept,
+    )
+
+
+def batch_result(arguments: Fields, **numbers: Any) -> Result:
+    """The result of `vllm bench latency` with these arguments; `numbers` are arguments of `foreign_result`."""
+    batch, prompt, new = (arguments.count(name) for name in ("batch_size", "input_len", "output_len"))
+    return foreign_result(
+        Point(batch_size=batch or 1, sequence_length=prompt, new_tokens=new),
+        warmup_iterations=arguments.integer("num_iters_warmup"),
+        doubts=() if batch else (BATCH_NOT_STATED,),
+        **numbers,
     )
 
 
