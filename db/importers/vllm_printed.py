@@ -146,7 +146,7 @@ MODEL = ("model", "model_path", "model_id")
 SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
 COMMAND = re.compile(
     r"vllm bench|benchmark_(serving|throughput|latency)|bench_serving|bench_offline|sglang\.benchmark\.|Namespace\(|"
-    r"^\s*(?P<more>--)"
+    r"^\s*(?P<more>--)(?!-)"
 )
 """The beginning of a client's command, the arguments that a client prints, or more flags of a command."""
 SERVER_COMMAND = re.compile(

@@ -90,6 +90,16 @@ def test_what_a_log_has_before_each_line_changes_no_result(name, before, after):
         assert [one.metrics for one in run.results] == [one.metrics for one in expected.results]
 
 
+@pytest.mark.parametrize("title", ["", f"{'=' * 50}\n            Serving Benchmark Result\n{'=' * 50}\n"])
+def test_a_block_without_its_title_is_read_to_its_end(title):
+    text = (FIXTURES / "imports/vllm_printed/serving.log").read_text()
+    plain, _ = read(text)
+    untitled, _ = read(text.replace("============ Serving Benchmark Result ============\n", title))
+    for run, expected in zip(untitled, plain, strict=True):
+        assert (run.cell, run.results[0].point) == (expected.cell, expected.results[0].point)
+        assert run.results[0].metrics == expected.results[0].metrics
+
+
 def test_a_printed_rate_that_rises_is_that_of_its_own_result():
     rising = (
         "Traffic ramp-up strategy: linear.\nWill increase RPS from 1 to 10 RPS over the duration of the benchmark.\n"
