@@ -74,6 +74,8 @@ class LlamaCpp(GenerativeEngine):
         **dict.fromkeys(("phi3", "qwen2", "qwen3"), Computed(activations=SILU)),
     }
     float_precisions = tuple(FLOAT_TYPES)
+    # Of Vulkan (ggml-vulkan.cpp). Metal's kernel for prompts has halves only (ggml-metal.metal, kernel_mul_mm_f32_f32).
+    exact_float32: Mapping[str, str] = {f"GGML_VK_DISABLE_{one}": "1" for one in ("F16", "COOPMAT", "COOPMAT2")}
     quantized: Mapping[str, Precision] = {**QUANTIZED, **FILE_ONLY_TYPES}
     declared_options = (
         common.CONTEXT_DEPTH,

@@ -59,6 +59,7 @@ class Mlx(GenerativeEngine):
         ),
     }
     float_precisions: tuple[Precision, ...] = ("float32", "float16", "bfloat16")
+    exact_float32: Mapping[str, str] = {"MLX_ENABLE_TF32": "0"}  # from M5 on (mlx/utils.h, enable_tf32)
     quantized = QUANTIZED
     declared_options = (
         common.CONTEXT_DEPTH,

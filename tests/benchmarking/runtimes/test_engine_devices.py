@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from benchmarking.core import plugins
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, Precision, Readings, Workload
 from benchmarking.devices import cuda, rocm
 from benchmarking.devices.support.handles import combine_devices, open_device
 from benchmarking.runtimes import llamacpp, onnxruntime_genai, openvino_genai
 from benchmarking.runtimes.support.engines import llama_cpp_python
-from benchmarking.runtimes.support.engines.engine_runtime import why_not_available
+from benchmarking.runtimes.support.engines.engine_runtime import compute_in_float32, why_not_available
 from benchmarking.runtimes.support.engines.engine_session import EngineSettings
 from benchmarking.runtimes.support.engines.llama_cpp_python import (
     GgmlDevice,
@@ -339,22 +340,27 @@ def test_a_graphs_provider_is_the_devices_or_the_named_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "device", "expected"),
+    ("name", "precision", "device", "expected"),
     [
-        ("float16", gpu(), {}),
-        ("float32", CPU, {}),
-        ("float32", gpu(), {"NVIDIA_TF32_OVERRIDE": "0"}),
-        ("float32", gpu("mps", "Apple M5"), {"MLX_ENABLE_TF32": "0"}),
+        ("llamacpp", "float16", gpu(), set()),
+        ("ctranslate2", "float32", CPU, set()),
+        ("ctranslate2", "float32", gpu(), {"NVIDIA_TF32_OVERRIDE=0"}),
+        ("mlx", "float32", gpu("mps", "Apple M5"), {"MLX_ENABLE_TF32=0"}),
+        (
+            "llamacpp",
+            "float32",
+            gpu("xpu:0", "Intel(R) Arc(TM) A770 Graphics"),
+            {"GGML_VK_DISABLE_F16=1", "GGML_VK_DISABLE_COOPMAT=1", "GGML_VK_DISABLE_COOPMAT2=1"},
+        ),
     ],
 )
-def test_float32_on_a_gpu_is_not_computed_in_tf32(
-    monkeypatch: pytest.MonkeyPatch, precision: Precision, device: Device, expected: dict[str, str]
+def test_float32_on_a_gpu_is_computed_in_float32(
+    monkeypatch: pytest.MonkeyPatch, name: str, precision: Precision, device: Device, expected: set[str]
 ) -> None:
-    from benchmarking.runtimes.support.engines.engine_runtime import turn_off_tf32
-
     monkeypatch.setattr(os, "environ", {})  # what is set stays in here
-    turn_off_tf32(SimpleNamespace(precision=precision, device=device))  # type: ignore[arg-type]
-    assert os.environ == expected
+    cell: Any = SimpleNamespace(precision=precision, device=device)
+    compute_in_float32(cell, plugins.load(plugins.RUNTIMES, name).exact_float32)
+    assert {f"{variable}={value}" for variable, value in os.environ.items()} == expected
 
 
 def test_mlx_still_reads_the_variable_of_its_tf32() -> None:

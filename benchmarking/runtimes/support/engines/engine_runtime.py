@@ -86,18 +86,14 @@ def draft_workload(cell: Cell) -> Workload | None:
     return draft
 
 
-TF32_SWITCHES: Mapping[str | None, str] = {"nvidia": TF32_OVERRIDE, "apple": "MLX_ENABLE_TF32"}
-"""GPU vendor -> the variable that keeps float32 products from being rounded to TF32, which no engine has an option for:
-llama.cpp allows it on NVIDIA's (ggml-cuda.cu: CUBLAS_TF32_TENSOR_OP_MATH), and MLX by default on Apple's from M5 on
-(mlx/utils.h, enable_tf32)."""
-
-
-def turn_off_tf32(cell: Cell) -> None:
-    """Make the engines compute float32 products in float32. Must be called before the driver starts."""
-    kind = plugins.kind_of(cell.device.type)
-    switch = None if kind is None else TF32_SWITCHES.get(kind.gpu_vendor)
-    if cell.precision == "float32" and switch is not None:
-        os.environ[switch] = "0"
+def compute_in_float32(cell: Cell, own: Mapping[str, str]) -> None:
+    """Make a float32 cell compute its products in float32: NVIDIA's libraries, for which llama.cpp allows TF32
+    (ggml-cuda.cu: CUBLAS_TF32_TENSOR_OP_MATH), and the engine's `own` kernels. Must be called before the driver
+    starts."""
+    if cell.precision == "float32":
+        os.environ |= own
+        if has(cell.device.type, lambda kind: kind.has_tf32):
+            os.environ[TF32_OVERRIDE] = "0"
 
 
 class GenerativeEngine(Runtime):
@@ -114,6 +110,8 @@ class GenerativeEngine(Runtime):
     computed: Mapping[str, Computed]
     """What it computes of a configuration, by transformers' model types: it can be built for these."""
     float_precisions: tuple[Precision, ...]
+    exact_float32: Mapping[str, str] = {}
+    """The environment variables without which the engine's own kernels would round float32 products."""
     quantized: Mapping[str, Precision] = {}
     """The names of its quantized types, with the precision each belongs to; the default of a precision comes first."""
     given_floats: tuple[Precision, ...] = ()
@@ -220,7 +218,7 @@ class GenerativeEngine(Runtime):
 
         is_file = cell.workload.source == "file"
         processing = Processing(why_not=NO_TOKENIZER) if is_file else open_processing(cell.workload, stage)
-        turn_off_tf32(cell)
+        compute_in_float32(cell, self.exact_float32)
         model, device = self.load(cell, self.model_path(cell), stage, points), cell.device
         # Whether the engine says that it computes on the CPU where a GPU was requested, or the reverse. llama.cpp says
         # it in other words, which its runtime checks.
