@@ -8,8 +8,8 @@ only some of them, its distribution is used where the weights make no difference
 output tokens. What GuideLLM calls time_per_output_token includes the first token.
 
 Reports before version 0.4 have the settings under "args", those of the data under "request_loader", the counts and
-times of a load under "run_stats", and those of a request under "scheduler_info". Their time_per_output_token is the time from the first to the last token over all
-output tokens.
+times of a load under "run_stats", and those of a request under "scheduler_info". Their time_per_output_token is the
+time from the first to the last token over all output tokens.
 
 The same report in YAML, and as a table (benchmarks.csv), which has no requests and local times without a zone.
 """
@@ -207,7 +207,8 @@ def _in_report(others: dict[str, Any], counts: Mapping[str, str]) -> dict[str, A
     """The other columns, under the report's names where it has them."""
     if "Worker" in others:
         times = {f"{one}_time": _seconds(others.get(f"{one.title()} Time")) for one in ("start", "end")}
-        moved = {name: others.pop(name.replace("_", " ").title(), None) for name in ("args", "worker", "request_loader")}
+        parts = ("args", "worker", "request_loader")
+        moved = {name: others.pop(name.replace("_", " ").title(), None) for name in parts}
         return {**others, **moved, "run_stats": {**times, "requests_made": counts}}
     kind, _, value = str(others.pop("Benchmark, Strategy", "")).partition("@")
     profile, index = others.get("Run Info, Profile"), others.get("Run Info, Run Index")
