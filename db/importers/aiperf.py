@@ -83,13 +83,15 @@ NO_SETTING = (
     *("benchmark_duration", "benchmark_grace_period", "warmup_request_count", "warmup_duration"),
 )
 """Settings of a load that do not distinguish series, or are axes."""
+PATTERN = ("type", "arrival_pattern", "request_rate_mode")
+"""What AIPerf's versions call the arrivals, the newest first."""
 STANDARD = {
-    "request_rate_mode": ("poisson",),
-    "smoothness": ("1.0", "1"),
+    **dict.fromkeys(PATTERN, (*ARRIVALS, "concurrency_burst")),  # which are the arrivals, or a limit alone
+    **dict.fromkeys(("smoothness", "arrival_smoothness"), ("1.0", "1")),
     "request_cancellation_rate": ("0.0", "0"),
     "request_cancellation_delay": ("0.0", "0"),
 }
-"""Defaults, which files may state."""
+"""Values that files may state and that are defaults, or elsewhere in the run."""
 NOT_SENT = re.compile(
     r"(?:(?:data\d*|input)\.)?(?:name|entries|entries_explicit|records|num_dataset_entries|num_prompts)|"
     r"(?:input\.)?(?:goodput|headers?)(?:\..*)?|type|endpoint_type|streaming|api_key|u|async|grpc_method|wait_for_model_.*|"
@@ -192,7 +194,7 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
         of_load = {"phases": json.dumps([one.unread_copy().other_settings(("name", "kind")) for one in measuring])}
         load = Fields(file, {name: load.peek(name) for name in load if name == "type"}, load.path)
     result = _export_result(top, OURS, load, [*doubts, *rising(of_load)], _requested(config))
-    arrivals = load.text("type")
+    arrivals = next((stated for name in PATTERN if (stated := load.text(name))), None)
     yield ForeignRun(
         stated_times=(top.text("start_time"),),
         started_at=top.time("start_time"),

@@ -429,7 +429,10 @@ def test_a_rate_or_limit_that_could_not_be_read_is_not_stated(tmp_path, name, pl
             {"phases": '[{"concurrency": 2}, {"concurrency": 8}]'},
             True,
         ),
-        (None, {"request_rate": 4.0, "request_rate_mode": "constant"}, {"request_rate_mode": "constant"}, False),
+        (None, {"request_rate": 4.0, "request_rate_mode": "constant"}, {"arrivals": "constant"}, False),
+        (None, {"request_rate": 4.0, "arrival_pattern": "constant"}, {"arrivals": "constant"}, False),
+        (None, {"concurrency": 4, "request_rate_mode": "concurrency_burst"}, {}, False),
+        (None, {"concurrency": 4, "arrival_pattern": "concurrency_burst"}, {}, False),
         (None, {"request_rate": 4.0, "request_rate_mode": "poisson", "benchmark_duration": 9}, {}, False),
         (
             None,
@@ -450,11 +453,11 @@ def test_ramps_limits_and_cancellations_of_aiperf_tell_loads_apart(tmp_path, pha
     data["input_config"] |= {"phases": phases, "loadgen": loadgen}
     (tmp_path / "load.json").write_text(json.dumps(data))
     (run,) = AIPERF.runs(read_file(tmp_path / "load.json"))
-    others = ("endpoint", "loop", "arrivals")
+    others = {"endpoint", "loop", "arrivals"} - mode.keys()
     assert {name: value for name, value in run.cell.runtime_mode.items() if name not in others} == mode
     assert ("varying_rate" in [doubt.kind for doubt in run.results[0].doubts]) is is_doubted
-    concurrency = phases[0].get("concurrency", 1) if phases and "phases" not in mode else 1
-    assert run.results[0].point.concurrency == concurrency
+    load = phases[0] if phases and "phases" not in mode else loadgen or {}
+    assert run.results[0].point.concurrency == load.get("concurrency", 1)
 
 
 @pytest.mark.parametrize(
