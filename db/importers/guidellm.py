@@ -51,7 +51,7 @@ from db.importers.support.serving import (
 
 CLOSED = ("synchronous", "concurrent", "throughput")
 """Loads with a limit on requests in flight; the others send requests at a rate, without a limit."""
-NO_SETTING = ("type_", "worker_count", "max_concurrency", "streams", "rate", "initial_burst", "start_time")
+NO_SETTING = ("type_", "worker_count", "max_concurrency", "streams", "rate", "initial_burst")
 """Settings of a load that do not distinguish series, or are part of the point."""
 STANDARD = {
     **dict.fromkeys(("rampup_duration", "startup_duration"), ("0.0", "0", "")),

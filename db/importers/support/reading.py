@@ -92,11 +92,12 @@ NOTHING = ("False", "", "{}", "[]", "None")
 OF_ONE_RUN = re.compile(
     r"(?<![^\W_])(?:(?:path|dir|folder|file|host|port|url|address|endpoint|log)s?|show_trace|directory|hostname|addr|"
     r"password|secret|seed|uuid|device_id|verbose|verbosity|logging|progress|tqdm|timeout|revision|remote_code|"
-    r"(?<!lora_)rank)(?![^\W_])|(?<![^\W_])traces?$|(?:^|_)token$|(?:^|api_|access_)keys?$",
+    r"(?<!lora_)rank)(?![^\W_])|(?<![^\W_])traces?$|(?:^|_)token$|(?:^|api_|access_)keys?$|"
+    r"(?<![^\W_])(?:(?:start|end)_time|(?:start|end|finish|creat)ed_at|(?:run|job|session)_id|pid)$|(?:^|\.)timestamp$",
     re.IGNORECASE,
 )
-"""Names of fields that hold a place, a secret, or what a single run is given and puts out: no settings. (One of equal
-devices is a place.)"""
+"""Names of fields that hold a place, a time, a secret, or what a single run is given and puts out: no settings. (One of
+equal devices is a place.)"""
 PLACE = re.compile(
     r"\A((?:[^\\/]*=|[^\\/]{2,}:)?)(?:~?/|[a-z]:[\\/])(?!/).*[\\/](?=[^\\/]+$)", re.IGNORECASE | re.DOTALL
 )
