@@ -12,7 +12,6 @@ import importlib
 import os
 import platform
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,10 +19,8 @@ from typing import Any
 from benchmarking.core.device_contracts import (
     IN_USE_NAMES,
     STATE_NAMES,
-    ColdCache,
     DeviceHandle,
     DeviceKind,
-    DeviceTimer,
     Gauge,
     Memory,
 )
@@ -40,7 +37,7 @@ from benchmarking.devices.support.system_values import (
     text_or_empty,
     value_or_reason,
 )
-from benchmarking.devices.support.torch_gpu import EventTimer, flushed_by_torch, torch_build, with_counts
+from benchmarking.devices.support.torch_gpu import TorchHandle, torch_build, with_counts
 
 WHEELS = "--index-url https://download.pytorch.org/whl/xpu"
 VISIBLE = "ZE_AFFINITY_MASK"
@@ -63,27 +60,16 @@ class WatchedXpuHandle(HostHandle):
         return all_missing(NO_SENSOR, STATE_NAMES)
 
 
-class XpuHandle(WatchedXpuHandle):
+class XpuHandle(TorchHandle, WatchedXpuHandle):
     """One GPU under torch."""
-
-    has_queue = True
 
     def __init__(self, torch: Any, index: int) -> None:
         super().__init__()
-        self._torch, self._index = torch, index
+        self._torch, self._backend, self._index = torch, torch.xpu, index
         self.torch_name: str | None = f"xpu:{index}"
-
-    def timer(self) -> DeviceTimer | None:
-        return EventTimer(self._torch.xpu, self._index)
-
-    def synchronize(self) -> None:
-        self._torch.xpu.synchronize(self._index)
 
     def empty_cache(self) -> None:
         self._torch.xpu.empty_cache()
-
-    def cold_cache(self) -> AbstractContextManager[ColdCache]:
-        return flushed_by_torch(self._torch, self)
 
     def free_memory_bytes(self) -> int | None:
         try:
@@ -94,18 +80,6 @@ class XpuHandle(WatchedXpuHandle):
     def last_level_cache_bytes(self) -> int | None:
         properties = self._torch.xpu.get_device_properties(self._index)
         return int(getattr(properties, "last_level_cache_size", 0)) or None
-
-    def reset_peak_memory(self) -> None:
-        self._torch.xpu.reset_peak_memory_stats(self._index)
-
-    def peak_memory(self) -> Readings:
-        memory = self._torch.xpu
-        return Readings(
-            values={
-                "device_allocated_peak_bytes": memory.max_memory_allocated(self._index),
-                "device_reserved_peak_bytes": memory.max_memory_reserved(self._index),
-            }
-        )
 
     def memory_in_use(self) -> Readings:
         own = Readings(values={IN_USE_NAMES[0]: int(self._torch.xpu.memory_reserved(self._index))})

@@ -191,33 +191,49 @@ class WatchedGpuHandle(HostHandle):
         self._monitor.close()
 
 
-class TorchGpuHandle(WatchedGpuHandle):
+class TorchHandle(HostHandle):
+    """The calls of an open GPU that all of torch's backends share."""
+
+    has_queue = True
+    _torch: Any
+    _backend: Any
+    """torch.cuda or torch.xpu."""
+    _index: int
+
+    def timer(self) -> DeviceTimer | None:
+        return EventTimer(self._backend, self._index)
+
+    def synchronize(self) -> None:
+        self._backend.synchronize(self._index)
+
+    def cold_cache(self) -> AbstractContextManager[ColdCache]:
+        return flushed_by_torch(self._torch, self)
+
+    def reset_peak_memory(self) -> None:
+        self._backend.reset_peak_memory_stats(self._index)
+
+    def peak_memory(self) -> Readings:
+        allocated = self._backend.max_memory_allocated(self._index)
+        reserved = self._backend.max_memory_reserved(self._index)
+        return Readings(values={"device_allocated_peak_bytes": allocated, "device_reserved_peak_bytes": reserved})
+
+
+class TorchGpuHandle(TorchHandle, WatchedGpuHandle):
     """An open GPU driven by torch and monitored by the vendor's library.
 
     It is the thread's current GPU until closed, so that work without an explicit GPU creates no context on another.
     """
 
-    has_queue = True
-
     def __init__(self, index: int, monitor: Monitor, torch: Any) -> None:
         super().__init__(monitor)
         self.torch_name: str = f"{TORCH_TYPE}:{index}"
         self._index = index
-        self._torch = torch
+        self._torch, self._backend = torch, torch.cuda
         self._current = ExitStack()
         self._current.enter_context(current_gpu(torch, self.torch_name))
 
-    def timer(self) -> DeviceTimer | None:
-        return EventTimer(self._torch.cuda, self._index)
-
-    def synchronize(self) -> None:
-        self._torch.cuda.synchronize(self._index)
-
     def tracer(self) -> KernelTracer | None:
         return TorchTracer(self._torch, self._index)
-
-    def cold_cache(self) -> AbstractContextManager[ColdCache]:
-        return flushed_by_torch(self._torch, self)
 
     def empty_cache(self) -> None:
         with current_gpu(self._torch, self.torch_name):
@@ -228,14 +244,6 @@ class TorchGpuHandle(WatchedGpuHandle):
 
     def last_level_cache_bytes(self) -> int | None:
         return int(getattr(self._torch.cuda.get_device_properties(self._index), "L2_cache_size", 0)) or None
-
-    def reset_peak_memory(self) -> None:
-        self._torch.cuda.reset_peak_memory_stats(self._index)
-
-    def peak_memory(self) -> Readings:
-        allocated = self._torch.cuda.max_memory_allocated(self._index)
-        reserved = self._torch.cuda.max_memory_reserved(self._index)
-        return Readings(values={"device_allocated_peak_bytes": allocated, "device_reserved_peak_bytes": reserved})
 
     def close(self) -> None:
         self._current.close()
