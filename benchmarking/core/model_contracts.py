@@ -148,10 +148,6 @@ class WorkloadFamily(ABC):
     the hub ("hub": False) are tiny, for tests and the support table."""
     model_types: frozenset[str]
     """The `model_type`s of transformers' configurations that belong to the family."""
-    tasks: tuple[str, ...]
-    """The supported Hugging Face tasks, the default first."""
-    generative_tasks: frozenset[str] = frozenset()
-    """The tasks that generate tokens, and so have the axis new_tokens."""
     caches: tuple[str, ...] = ()
     """Kinds of KV cache for generation ("dynamic", "static"), the default first. Each is a separate series."""
     modalities: tuple[Modality, ...] = ()
@@ -167,7 +163,17 @@ class WorkloadFamily(ABC):
     unit: str = "samples"
     """The unit of `items_per_call`."""
     quality: Mapping[str, QualityKind] = {}
-    """Task -> what its quality is measured on."""
+    """Task -> what its quality is measured on; the default task first."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The supported Hugging Face tasks, the default first."""
+        return tuple(self.quality)
+
+    @property
+    def generative_tasks(self) -> frozenset[str]:
+        """The tasks that generate tokens, and so have the axis new_tokens."""
+        return frozenset(task for task, kind in self.quality.items() if kind in ("text", "tokens"))
 
     @abstractmethod
     def axes(self, workload: Workload) -> Mapping[str, tuple[float, ...]]:

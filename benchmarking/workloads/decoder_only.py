@@ -23,8 +23,6 @@ class DecoderOnly(TextFamily):
         *("granite", "llama", "mistral", "olmo", "olmo2", "opt", "phi"),
         *("phi3", "qwen2", "qwen3", "smollm3", "stablelm", "starcoder2"),
     }
-    tasks: tuple[str, ...] = ("text-generation", "feature-extraction")
-    generative_tasks = frozenset({"text-generation"})
     quality: Mapping[str, QualityKind] = {"text-generation": "text", "feature-extraction": "embeddings"}
 
     def recipe(self, workload: Workload) -> Recipe | str:

@@ -50,11 +50,9 @@ class Diffusion(WorkloadFamily):
     can_split_batch = False
     """No: the latents of a batch share their step."""
     model_types = frozenset({denoising.UNET, denoising.DIT, denoising.OLD_TRANSFORMER})
-    tasks: tuple[str, ...] = ("text-to-image", "unconditional-image-generation")
+    quality: Mapping[str, QualityKind] = {"text-to-image": "latents", "unconditional-image-generation": "latents"}
     """The hub has no task for class-conditional images, which DiT makes; it counts them as unconditional (no
     prompt)."""
-
-    quality: Mapping[str, QualityKind] = {"text-to-image": "latents", "unconditional-image-generation": "latents"}
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:
         return (self.tasks[1 if _is_dit(config) else 0],)

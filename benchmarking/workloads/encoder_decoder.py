@@ -28,8 +28,6 @@ class EncoderDecoder(TextFamily):
         | without_sdpa
         | {"bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "pegasus", "plbart"}
     )
-    tasks: tuple[str, ...] = ("text2text-generation",)
-    generative_tasks = frozenset({"text2text-generation"})
     quality: Mapping[str, QualityKind] = {"text2text-generation": "tokens"}
 
     def max_sequence_length(self, config: Mapping[str, Json]) -> int | None:

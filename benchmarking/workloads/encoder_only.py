@@ -29,7 +29,6 @@ class EncoderOnly(TextFamily):
         | without_sdpa
         | {"albert", "bert", "distilbert", "electra", "ernie", "mobilebert", "modernbert"}
     )
-    tasks: tuple[str, ...] = ("feature-extraction", "fill-mask", "text-classification")
     quality: Mapping[str, QualityKind] = {
         "feature-extraction": "embeddings",
         "fill-mask": "labels",

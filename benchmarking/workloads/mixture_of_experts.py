@@ -45,8 +45,6 @@ class MixtureOfExperts(TextFamily):
             *("olmoe", "phimoe", "qwen2_moe", "qwen3_moe"),
         }
     )
-    tasks: tuple[str, ...] = ("text-generation", "text2text-generation")
-    generative_tasks = frozenset({"text-generation", "text2text-generation"})
     quality: Mapping[str, QualityKind] = {"text-generation": "text", "text2text-generation": "tokens"}
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:

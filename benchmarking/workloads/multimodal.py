@@ -45,8 +45,6 @@ class Multimodal(TransformersFamily):
     model_types = frozenset(PROMPTS)
     unsupported_model_types = frozenset({"idefics2", "llava_next", "paligemma"})
     without_sdpa = frozenset({"flava"})
-    tasks: tuple[str, ...] = (GENERATION, FEATURES)
-    generative_tasks = frozenset({GENERATION})
     quality: Mapping[str, QualityKind] = {GENERATION: "tokens", FEATURES: "embeddings"}
     caches: tuple[str, ...] = CACHES
     counts_image_tokens = True

@@ -47,8 +47,6 @@ class Rag(TextFamily):
     name: Family = "rag"
     rank = 10
     model_types = frozenset({"rag"})
-    tasks: tuple[str, ...] = ("text2text-generation",)
-    generative_tasks = frozenset({"text2text-generation"})
     quality: Mapping[str, QualityKind] = {"text2text-generation": "tokens"}
     caches: tuple[str, ...] = ("dynamic",)
     can_split_batch = False

@@ -48,8 +48,6 @@ class Speech(TransformersFamily):
     model_types = (
         TRANSCRIBING | without_sdpa | {"data2vec-audio", "hubert", "sew", "unispeech", "unispeech-sat", "wav2vec2"}
     )
-    tasks: tuple[str, ...] = (RECOGNITION, FEATURES, CLASSIFICATION)
-    generative_tasks = frozenset({RECOGNITION})
     caches: tuple[str, ...] = CACHES
     quality: Mapping[str, QualityKind] = {RECOGNITION: "tokens", FEATURES: "embeddings", CLASSIFICATION: "labels"}
 

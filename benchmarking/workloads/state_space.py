@@ -80,8 +80,6 @@ class StateSpace(TextFamily):
     has_attention_cache = False
     without_attention = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv"})
     model_types = without_attention
-    tasks: tuple[str, ...] = ("text-generation",)
-    generative_tasks = frozenset({"text-generation"})
     quality: Mapping[str, QualityKind] = {"text-generation": "text"}
     caches: tuple[str, ...] = CACHES
 

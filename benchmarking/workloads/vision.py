@@ -38,7 +38,6 @@ class Vision(TransformersFamily):
     without_sdpa = frozenset({"swinv2"})
     sdpa_since = {"swin": (5, 17)}  # noqa: RUF012 - TransformersFamily's annotation covers it
     model_types = CONVOLUTIONAL | WINDOWED | {"beit", "deit", "dinov2", "dinov2_with_registers", "vit"}
-    tasks: tuple[str, ...] = ("image-classification", "feature-extraction")
     quality: Mapping[str, QualityKind] = {"image-classification": "labels", "feature-extraction": "embeddings"}
 
     def tasks_of(self, config: Mapping[str, Json]) -> tuple[str, ...]:

@@ -68,8 +68,6 @@ class VisionText(TransformersFamily):
     without_sdpa = frozenset({"align", "blip"})
     sdpa_since = {"chinese_clip": (5, 17)}  # noqa: RUF012 - TransformersFamily's annotation covers it
     model_types = frozenset(DEFAULTS)
-    tasks: tuple[str, ...] = (COMPARISON, CAPTIONING)
-    generative_tasks = frozenset({CAPTIONING})
     quality: Mapping[str, QualityKind] = {COMPARISON: "labels", CAPTIONING: "tokens"}
     can_split_batch = False
     """No: two towers score every image against every text of the batch."""
