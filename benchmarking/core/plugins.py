@@ -103,6 +103,13 @@ def names_with(trait: Callable[[DeviceKind], bool]) -> tuple[str, ...]:
     return tuple(kind.name for kind in kinds() if trait(kind))
 
 
+def why_not_on(runtime: str, device_type: str, trait: Callable[[DeviceKind], bool]) -> str | None:
+    """None, or why a runtime does not run on a kind of device: it has not the trait of those that the runtime needs."""
+    if has(device_type, trait):
+        return None
+    return f"runtime {runtime} runs on {', '.join(names_with(trait))}, not on {device_type}"
+
+
 def device_named(request: str) -> str:
     """A `--device` value with aliases replaced by the kind's name: "cuda:1" for "nvidia:1"."""
     name, colon, part = request.partition(":")

@@ -42,7 +42,6 @@ VENDOR = "nvidia"
 """Vendor of the GPUs that its wheels have kernels for."""
 PROCESSOR, GPU = "cpu", "cuda"
 """CTranslate2's names for devices."""
-COMPUTE_TYPES: Mapping[Precision, str] = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 QUANTIZED: Mapping[str, Precision] = dict.fromkeys(("int8_float32", "int8", "int8_bfloat16", "int8_float16"), "int8")
 """CTranslate2's type names: 8-bit weights and products, and the type of everything else."""
 LOADERS: Mapping[str, str] = {
@@ -85,7 +84,7 @@ class CTranslate2(GenerativeEngine):
         "qwen2": Computed(activations=SILU, positions=("default", "linear"), has_own_head_size=False),
         "qwen3": Computed(activations=SILU, positions=("default", "linear")),
     }
-    float_precisions = tuple(COMPUTE_TYPES)
+    float_precisions = ("float32", "float16", "bfloat16")
     quantized = QUANTIZED
     declared_options = (common.CONTEXT_DEPTH, common.PREFIX_CACHE, common.quantization(QUANTIZED))
     lacks: Mapping[str, str] = {
@@ -166,8 +165,8 @@ def place_of(device: Device) -> str:
 
 
 def compute_type(cell: Cell) -> str:
-    """CTranslate2's name for a cell's compute type."""
-    return str(cell.runtime_mode.get(common.QUANTIZATION.name) or COMPUTE_TYPES[cell.precision])
+    """CTranslate2's name for a cell's compute type, which is the precision's own without quantization."""
+    return str(cell.runtime_mode.get(common.QUANTIZATION.name) or cell.precision)
 
 
 def convert(workload: Workload, kind: str, folder: Path) -> None:

@@ -36,17 +36,14 @@ from benchmarking.runtimes.support.engines.weight_files import (
     token_of,
 )
 from benchmarking.workloads.support.configuration import LAYERS
-from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
+from benchmarking.workloads.support.gguf_file import TYPES, precision_of, read_gguf
 
 MAIN, ALTERNATIVE = "xllamacpp", "llama_cpp"
 """Modules: the one whose extra is installed, and the one that is used in its absence."""
 GGUF = "gguf"
 FLOAT_CACHES = ("f16", "f32", "bf16")
 CACHE_TYPES = (*FLOAT_CACHES, "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
-FILE_ONLY_TYPES: Mapping[str, Precision] = {
-    **dict.fromkeys(("Q5_K_S", "Q5_1"), "int8"),
-    **dict.fromkeys(("Q4_K_S", "Q4_1", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"), "int4"),
-}
+FILE_ONLY_TYPES = ("Q5_K_S", "Q5_1", "Q4_K_S", "Q4_1", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K")
 """Types of users' files that benchhouse does not make."""
 ERRORS_ONLY = 1
 """Verbosity: llama.cpp writes some hundred lines for each model."""
@@ -76,7 +73,7 @@ class LlamaCpp(GenerativeEngine):
     float_precisions = tuple(FLOAT_TYPES)
     # Of Vulkan (ggml-vulkan.cpp). Metal's kernel for prompts has halves only (ggml-metal.metal, kernel_mul_mm_f32_f32).
     exact_float32: Mapping[str, str] = {f"GGML_VK_DISABLE_{one}": "1" for one in ("F16", "COOPMAT", "COOPMAT2")}
-    quantized: Mapping[str, Precision] = {**QUANTIZED, **FILE_ONLY_TYPES}
+    quantized: Mapping[str, Precision] = {**QUANTIZED, **{name: precision_of(name) for name in FILE_ONLY_TYPES}}
     declared_options = (
         common.CONTEXT_DEPTH,
         replace(common.KV_CACHE_TYPE, values=CACHE_TYPES, tried=("q8_0",)),

@@ -16,7 +16,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Option, Runtime, Session, Stage, build_path_lines
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.plugins import has, how_to_install, is_installed, is_processor, names_with
+from benchmarking.core.plugins import has, how_to_install, is_installed, is_processor, why_not_on
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.openvino import OpenVinoHandle, device_name, import_openvino
 from benchmarking.devices.support.binding import binding_lines
@@ -80,11 +80,7 @@ class OpenVino(Runtime):
         return missing()
 
     def why_not_on(self, device: Device) -> str | None:
-        if has(device.type, lambda kind: kind.runs_openvino):
-            return None
-        return (
-            f"runtime openvino runs on {', '.join(names_with(lambda kind: kind.runs_openvino))}, not on {device.type}"
-        )
+        return why_not_on(self.name, device.type, lambda kind: kind.runs_openvino)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         from benchmarking.graphs.exported_model import why_not

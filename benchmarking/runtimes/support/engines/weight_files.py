@@ -29,7 +29,7 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Precision, Workload
 from benchmarking.graphs.bundle import ORIGIN, origin_text
 from benchmarking.runtimes.support.engines.computed import rope_of
-from benchmarking.workloads.support.gguf_file import FILE_TYPES, TYPES, read_gguf
+from benchmarking.workloads.support.gguf_file import FILE_TYPES, FLOAT_PRECISIONS, TYPES, precision_of, read_gguf
 from benchmarking.workloads.support.processing import HUB_FILES, has_processor
 
 CHECKPOINT_KIND = "checkpoint"
@@ -152,15 +152,9 @@ ARCHITECTURES: Mapping[str, str] = {
     "qwen3": "qwen3",
 }
 """transformers' model type -> llama.cpp's architecture."""
-FLOAT_TYPES: Mapping[Precision, str] = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+FLOAT_TYPES: Mapping[Precision, str] = {precision: name for name, precision in FLOAT_PRECISIONS.items()}
 QUANTIZED: Mapping[str, Precision] = {
-    "Q8_0": "int8",
-    "Q6_K": "int8",
-    "Q5_K_M": "int8",
-    "Q5_0": "int8",
-    "Q4_K_M": "int4",
-    "Q4_0": "int4",
-    "IQ4_NL": "int4",
+    name: precision_of(name) for name in ("Q8_0", "Q6_K", "Q5_K_M", "Q5_0", "Q4_K_M", "Q4_0", "IQ4_NL")
 }
 """Types made here, with the precision each belongs to; the default of a precision comes first."""
 K_MIXTURES: Mapping[str, tuple[str, str]] = {"Q4_K_M": ("Q4_K", "Q6_K"), "Q5_K_M": ("Q5_K", "Q6_K")}

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarking.core.contracts import EXAMPLE_TEXT, Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.plugins import has, how_to_install, is_installed, kind_of, names_with
+from benchmarking.core.plugins import has, how_to_install, is_installed, kind_of, why_not_on
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.binding import binding_lines
 from benchmarking.devices.support.handles import parts
@@ -78,11 +78,7 @@ class TorchRuntime(Runtime):
         return f"not installed: {', '.join(absent)}: {how_to_install(*absent)}" if absent else None
 
     def why_not_on(self, device: Device) -> str | None:
-        if has(device.type, lambda kind: kind.runs_torch):
-            return None
-        return (
-            f"runtime {self.name} runs on {', '.join(names_with(lambda kind: kind.runs_torch))}, not on {device.type}"
-        )
+        return why_not_on(self.name, device.type, lambda kind: kind.runs_torch)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if (why_not := self.why_not_on(device)) is not None:
