@@ -43,7 +43,6 @@ from benchmarking.workloads.support.script_runs import (
     CallArguments,
     capture_module,
     is_keras,
-    is_state_of_keras,
     unregistered,
 )
 from benchmarking.workloads.support.shown_batch import batch_of
@@ -538,7 +537,8 @@ def _nbytes(tensor: Any) -> int:
 def _dtypes(module: Any) -> list[Any]:
     """The dtypes of the module's parameters, that of the most values first; without parameters, of its floating-point
     buffers."""
-    weights = [weight for weight in module.parameters() if not is_state_of_keras(module, weight)]
+    is_of_keras = is_keras(module)  # Keras stores counters and dropout seeds as parameters
+    weights = [weight for weight in module.parameters() if weight.is_floating_point() or not is_of_keras]
     counts = Counter[Any]()
     for tensor in weights or (buffer for buffer in module.buffers() if buffer.is_floating_point()):
         counts[tensor.dtype] += tensor.numel()

@@ -317,11 +317,6 @@ def is_keras(module: Any) -> bool:
     return KERAS in {base.__module__.partition(".")[0] for base in type(module).__mro__}
 
 
-def is_state_of_keras(module: Any, parameter: torch.nn.Parameter) -> bool:
-    """Whether a parameter of a Keras model is not a weight: Keras stores counters and dropout seeds as parameters."""
-    return not parameter.is_floating_point() and is_keras(module)
-
-
 def _repeatable_argument(module: Any, name: str, value: Any) -> Any:
     """An argument in the form in which the call is repeated. In a Keras call, an array becomes the tensor that Keras
     makes from it (a graph would treat an array as a constant), and `training` is off, as in eval mode."""
