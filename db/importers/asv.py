@@ -23,6 +23,7 @@ from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
 from benchmarking.core.text import grouped
+from benchmarking.core.untrusted.redaction import LEFT_OUT, is_secret_name
 from db.importers.support.building import Argument, Arguments, ForeignRun, Format, arguments_of, as_argument
 from db.importers.support.files import ForeignFile, read_file, stored_beside
 from db.importers.support.measures import block, foreign_result, in_ms
@@ -135,6 +136,10 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         "versions": {name: str(value) for name, value in {"python": python, **versions}.items() if value},
     }
     environment = top.text("env_name") or "unknown"
+    variables = top.peek("env_vars")
+    for name, value in variables.items() if isinstance(variables, dict) else ():
+        if is_secret_name(name) and isinstance(value, str):  # asv's name of an environment has them
+            environment = environment.replace(f"{name}{value}", f"{name}{LEFT_OUT}")
     columns = [str(name) for name in top.items("result_columns")]
     results = top.required(top.fields, "results")
     entries = list(understood(file, results, lambda name: (name, _entry(results, name, columns))))

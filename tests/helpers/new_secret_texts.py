@@ -1,6 +1,7 @@
-"""Three lists of texts with secrets, which were written before redaction was tried on them.
+"""Four lists of texts with secrets, which were written before redaction was tried on them.
 
 Of the third, 296 of 368 were redacted (80 %); it contains only those that were not, and are now.
+Likewise of the fourth, 178 of 225 (79 %), most of them random keys of 32 letters and digits in commands and messages.
 Of the first, 109 of 175 were redacted (62 %), of the second 145 of 204 (71 %). After mending what the first list had
 found, it was 192 of the second (94 %), which is what to expect of texts that are in no list.
 """
@@ -485,7 +486,41 @@ THIRD = [
     ("def f(api_key: Optional[str] = '@@')", "an-k-771"),
     ('let api_key = String::from("@@");', "rs-k-771"),
 ]
-
+FOURTH = [
+    (form, mixed(32))
+    for form in (
+        "llama-server -m x.gguf -hft @@",
+        "-H Authorization:\\ Bearer\\ @@",
+        "env: OPENAI_API_KEY @@",
+        "wandb login --relogin @@",
+        "HF_TOKEN is set to @@",
+        "using token @@",
+        "The API key @@ you provided is invalid",
+        "key @@ has expired",
+        "Bad credentials (@@)",
+        "PASSWORD @@",
+        "my key: @@",
+        "x-api-key @@",
+        "http%3A%2F%2Fann%3A@@%40h%2F",
+        "https%3A%2F%2Fh%2F%3Fkey%3D@@",
+        "Bearer%20@@",
+        "Bearer\\u0020@@",
+        "Bearer+@@",
+        "HF_TOKEN\t@@",
+        "| HF_TOKEN | @@ |",
+        "<td>HF_TOKEN</td><td>@@</td>",
+        "HF_TOKEN,@@",
+        'HF_TOKEN "@@"',
+        "key='@@'",
+        "api_key=f'@@'",
+        'api_key = r"@@"',
+        "vllm serve m --api-key \\\n  @@",
+        "vllm serve m --api-key \\\\\n  @@",
+        "args:\n- --api-key\n- @@\n- --port\n- '8000'",
+        'args:\n  - "--api-key"\n  - "@@"',
+        "endpoint.api_key: expected a number, found '@@'",
+    )
+]
 FRAMES = ["cannot authenticate with @@", "401 Unauthorized: @@ is not valid", "could not use `@@`: revoked"]
 TEXTS = [
     *(
@@ -495,5 +530,6 @@ TEXTS = [
     *FIRST,
     *SECOND,
     *THIRD,
+    *FOURTH,
 ]
 NEW_SECRETS = [(form.replace("@@", secret), secret) for form, secret in TEXTS]

@@ -54,12 +54,15 @@ JOINED_ENDINGS = ("token", "apikey", *JOINED_PASSWORDS)
 NO_SECRET_TOKENS = (
     *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
     *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens", "stop", "draft", "million"),
+    *("boi", "eoi", "tool", "vision", "thinking", "reward", "step", "separator", "newline", "encoding"),
 )
 """Words before "token" in the vocabulary of language models."""
 NO_SECRET_KEYS = (
     *("cache", "primary", "foreign", "sort", "partition", "group", "public", "hash"),
     *("lookup", "dict", "row", "series", "explain", "join", "unique", "object"),
     *("index", "build", "map", "metric", "state", "query", "attention", "hashed", "project"),
+    *("model", "layer", "prompt", "answer", "label", "image", "audio", "text", "split", "column", "dataset", "record"),
+    *("config", "kernel", "tuning", "autotune", "bucket", "routing", "rng", "vocab", "attn", "max", "min"),
 )
 """Words before "key" in the vocabulary of data and models."""
 KEY_DATA = ["key", "data"]
@@ -75,7 +78,7 @@ PLAIN_VALUE = re.compile(
     rf"""(?ix) [\d.]{{1,6}} | \d{{1,6}}\.\d{{1,12}}
     | none | null | true | false | yes | no | on | off | unset | empty | unknown | missing
     | default | required | optional | enabled | disabled | failed | denied | refused | rejected | invalid | expired
-    | not | is | was | \*{{3,}} | <\w+> | \[(?!\d)\w+\] | \$\{{?\w+\}}?
+    | expected | not | is | was | \*{{3,}} | </?[\w|]+> | \[(?!\d)\w+\] | \$\{{?\w+\}}?
     | {KEY_FILE.pattern.removeprefix("(?i)")}"""
 )
 """What is no secret after the name of one: counts, switches, outcomes, placeholders, files of keys."""
@@ -194,7 +197,7 @@ def is_weak(name: str, value: str) -> bool:
 
 def is_secret_flag(name: str) -> bool:
     """Whether the argument after this flag is a secret."""
-    return is_secret_name(name) or name.lstrip("-") == "key"
+    return is_secret_name(name) or name.lstrip("-") in ("key", "hft")  # -hft is llama.cpp's --hf-token
 
 
 @lru_cache(maxsize=4096)
@@ -283,7 +286,12 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
         is_value = before.startswith("-") and "=" not in before and is_secret_flag(before) and not is_flag(argument)
         if is_value and not is_file:
             result.append(LEFT_OUT)
-        elif equals and " " not in name and is_secret_name(name) and not is_file and not is_weak(name, given):
+        elif (
+            equals
+            and " " not in name
+            and is_secret_name(name)
+            and not (is_file or is_weak(name, given) or is_plain(name, given))
+        ):
             result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
         else:
             result.append(without_secrets(argument, known))
@@ -471,16 +479,24 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
             if type(each) in NO_TEXTS
             else cleaned(each, is_foreign=False, is_public=True)
             if is_public and key == "model_id" and isinstance(each, str)
-            else _redacted(each, key if key in NAMED_VALUES or key in FOREIGN_TEXTS else field, key, anonymous, cleaned)
+            else _redacted(each, key if _has_own_rule(key, field) else field, key, anonymous, cleaned)
             for key, each in value.items()
         }
     if isinstance(value, list | tuple):
         if NO_TEXTS.issuperset(map(type, value)):  # raw samples: by far the most values
             return value
-        if name == "command" and all(isinstance(each, str) for each in value):
-            value = without_secret_arguments(value)
+        if field not in FOREIGN_TEXTS and all(isinstance(each, str) for each in value):
+            is_pair = len(value) == 2 and is_secret_field(value[0]) and not value[0].startswith("-")
+            is_secret = is_pair and not (is_plain(value[0], value[1]) or is_word(value[1]))
+            value = [value[0], LEFT_OUT] if is_secret else without_secret_arguments(value)
         return [_redacted(each, field, name, anonymous, cleaned) for each in value]
     return value
+
+
+def _has_own_rule(name: str, field: str) -> bool:
+    """Whether the values of this field inside of `field` have a rule of their own: what an imported file calls
+    "config" is no model's, but the settings of a tool, with its keys."""
+    return name in NAMED_VALUES or (name in FOREIGN_TEXTS and field not in NAMED_VALUES)
 
 
 @cache

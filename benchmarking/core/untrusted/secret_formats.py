@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import binascii
 import re
 from itertools import pairwise
 
-from benchmarking.core.untrusted.redaction import ESCAPE, LEFT_OUT, word_start
+from benchmarking.core.untrusted.redaction import (
+    ESCAPE,
+    LEFT_OUT,
+    NO_SECRET_KEYS,
+    NO_SECRET_TOKENS,
+    word_start,
+    words_of,
+)
 
 GITHUB = "docs.github.com/en/code-security/secret-scanning/introduction/supported-secret-scanning-patterns"
 GITLEAKS = "github.com/gitleaks/gitleaks/blob/master/config/gitleaks.toml"
@@ -14,7 +22,11 @@ UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 TOKENS: tuple[tuple[str, str, str], ...] = (
     # issuer, format, source
-    ("Hugging Face", r"(?:hf_(?!transfer)|api_org_)[A-Za-z0-9]{8,}", "huggingface.co/docs/hub/security-tokens"),
+    (
+        "Hugging Face",
+        r"(?:hf_(?=[a-z]*[A-Z0-9]|[a-z]{16})|api_org_)[A-Za-z0-9]{8,}",
+        "huggingface.co/docs/hub/security-tokens",
+    ),
     ("OpenAI, Anthropic, OpenRouter and others", r"sk-(?=[\w-]{0,64}\d)[\w-]{16,}", GITHUB),
     ("Groq", r"gsk_(?=\w{0,64}\d)\w{20,}", GITHUB),
     ("xAI", r"xai-(?=[\w-]{0,64}\d)[\w-]{30,}", GITHUB),
@@ -170,9 +182,11 @@ PUTTY_KEY = re.compile(r"(Private-Lines: \d+)\s.*", re.DOTALL)
 """tartarus.org/~simon/putty-snapshots/htmldoc/AppendixC.html"""
 CREDENTIAL = re.compile(
     rf"(?P<scheme>(?:\b|{ESCAPE})(?:"
-    r"Bearer (?!(?:authenti|authori|token|scheme|header|credential|require|securit)\w*\b)"
+    r"Bearer(?: |\\{1,4}(?: |u0020)|%(?:25){0,3}20|\+)"
+    r"(?!(?:authenti|authori|token|scheme|header|credential|require|securit)\w*\b)"
     r"|(?i:bearer(?: |: ?|, ?))(?=[^\s'\"]{0,200}?(?:\d|[a-z][A-Z]|=))"
-    r"|(?i:basic(?: |%20))(?=[^\s'\"]{0,200}?[A-Z])(?=[^\s'\"]{0,200}?[a-z])(?=[\w+/-]{8})))[\w.~+/=-]{8,}"
+    r"|(?i:basic(?: |%20))(?=[^\s'\"]{0,200}?[A-Z])(?=[^\s'\"]{0,200}?[a-z])(?=[\w+/-]{8})))"
+    r"(?P<value>[\w.~+/=-]{8,})"
 )
 """RFC 6750 and 7617."""
 
@@ -217,6 +231,11 @@ PREFIX = re.compile(
     + r"(?P<first>[a-z][a-z0-9]{0,15}|[A-Z][A-Z0-9]{0,15})[-_.](?:(?:[a-z0-9]{1,8}|[A-Z0-9]{1,8})[-_.]){0,3}\Z"
 )
 MAX_PREFIX = 50
+TOLD = re.compile(
+    r"""(?xi)(?P<before>(?<!\w)(?:\w{1,20}[\ _-]){0,2})(?:key|token|secret|password|credentials?|login)
+    (?:\ (?:is|was|set|to|for|of)){0,3}\W{1,4}\Z"""
+)
+"""A word for keys at the end of a text, with the words before it."""
 DIGEST = re.compile(r"(?i)(?:sha|md5|blake)\w{0,8}[=:-]\S{0,50}\Z")
 NO_SECRET_PREFIXES = (
     *("chatcmpl", "cmpl", "resp", "req", "request", "msg", "call", "run", "thread", "asst", "file", "batch", "step"),
@@ -236,16 +255,29 @@ def without_formats(text: str) -> str:
     if "Private-Lines: " in text:
         text = PUTTY_KEY.sub(r"\1 ***", text)
     if "earer" in text or "asic" in text or "BEARER" in text:
-        text = CREDENTIAL.sub(rf"\g<scheme>{LEFT_OUT}", text)
+        text = CREDENTIAL.sub(_without_credential, text)
     text = LONG.sub(_without_random, text)
     return MESSENGER.sub(r"\g<start>***", WEBHOOK.sub(r"\g<start>***", text)) if "://" in text else text
 
 
+def _without_credential(found: re.Match[str]) -> str:
+    """`***` for a credential; "Basic" is also a word before others, which are no user and password in Base64."""
+    is_basic, value = "basic" in found["scheme"].lower(), found["value"]
+    is_name = is_basic and re.fullmatch(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*\d{0,4}", value) is not None
+    if is_name and b":" not in binascii.a2b_base64(value + "A" * (-len(value) % 4)):
+        return found[0]
+    return f"{found['scheme']}{LEFT_OUT}"
+
+
 def _without_random(found: re.Match[str]) -> str:
-    """`***` for a random text after a prefix, the form of most keys whose issuer is not in the table."""
+    """`***` for a random text after a prefix, the form of most keys whose issuer is not in the table, or after a word
+    for keys, in any sentence."""
     first = max(0, found.start() - MAX_PREFIX)
     prefix, run = PREFIX.search(found.string, first, found.start()), re.match("[A-Za-z0-9]+", found[0])
     is_id = prefix is None or prefix["first"].lower() in NO_SECRET_PREFIXES
+    told = TOLD.search(found.string, first, found.start()) if is_id else None
+    if told is not None:
+        is_id = (words_of(told["before"]) or [""])[-1] in (*NO_SECRET_KEYS, *NO_SECRET_TOKENS)
     if is_id or run is None or DIGEST.search(found.string, first, found.start()):
         return found[0]
     # Random are letters of both cases and digits that alternate as they do in no name, but in most keys.

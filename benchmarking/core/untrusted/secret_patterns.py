@@ -54,7 +54,7 @@ LOGINS = re.compile(
         | \s-pass(?:in|out)?\s+pass:                      # openssl
         | \b(?:aws_)?(?:secret_access_key|session_token)\s+   # aws configure set, rclone
         | \b(?:requirepass|masterauth)\s+                 # redis.conf
-        | \bwandb\s+login\s+(?=[0-9a-f]{40})
+        | \bwandb\s+login\s+(?:--relogin\s+)?(?=\w{20})(?=\S{0,100}\d)
         | \b(?:vault|bao)\s+login\s+(?:-\S{1,100}\s+){0,4}(?:token=)?(?=\S{0,200}\d)
         | \bthin:[^\s/:"']{1,100}/                         # jdbc:oracle
         | \bconfig\s+set\s+(?:"[^"\n]{1,200}"|\S{1,200}(?i:token|password|secret|key|_auth))\s+   # npm, gcloud, yarn
@@ -107,7 +107,7 @@ CURLY = r"""[\u201c\u2018\u201d][^\u201d\u2019\n]{0,4000}[\u201d\u2019]"""
 """Text in quotes of a text program."""
 TAGGED = rf"""(?:!{{1,2}}[\w/]{{1,40}}|&\w{{1,40}})[ \t]+(?:{BLOCK}|{QUOTED}|[^\s,;"']{{1,{MAX_VALUE}}})"""
 """A value of YAML with its type or anchor."""
-JOINED = rf"""[bu]?(?:{QUOTED})(?:\\'(?=')|\s?\+\s?(?={QUOTED})|{QUOTED})*"""
+JOINED = rf"""[bfru]?(?:{QUOTED})(?:\\'(?=')|\s?\+\s?(?={QUOTED})|{QUOTED})*"""
 """Text in quotes, which a shell, or the sign "+", joins with what follows."""
 SHELL = r"""\$\([^()\n]{1,400}\)|`[^`\n]{1,400}`"""
 """What a shell replaces by the output of a command."""
@@ -147,8 +147,10 @@ AFTER_HINT = re.compile(
 FLAG = re.compile(
     "(?xs)"
     + word_start(r"\w-")
-    + rf"""(?P<name>--?[A-Za-z][\w-]{{0,60}})(?P<sign>\s+)(?P<value>{QUOTED} | (?!<<<)[^\s"']+)"""
+    + rf"""(?P<name>--?[A-Za-z][\w-]{{0,60}})
+    (?P<sign>\s+(?:\\{{1,4}}\n\s*)?|["']?\s{{0,9}}\n\s{{0,40}}-\s+)(?P<value>{QUOTED} | (?!<<<)[^\s"']+)"""
 )
+"""A flag and its value, which may be on the next line, or the next item of a list in YAML."""
 PAIR = re.compile(
     rf"""(?xs)(?P<sign>(?:[(\[]\s?b?["']|["'](?=-))(?P<name>[\w-]{{1,60}})["']\s?,\s?)
     (?P<value>(?!b?["']-)b?(?:{QUOTED}))"""
@@ -206,6 +208,17 @@ REFUSED = re.compile(
     (?:valid|invalid|expired|revoked|unknown|malformed|wrong|incorrect|disabled|authori[sz]ed|recogni[sz]ed|accepted)))"""
 )
 """A secret before the verb: Token ... is invalid."""
+FOUND = re.compile(
+    rf"""(?xs)(?P<sign>(?<![\w-])(?P<name>[\w-]{{2,60}}):\ expected\ [^\n]{{1,100}}?,\ found\ )
+    (?P<value>{QUOTED} | \S+)"""
+)
+"""What a message of ours shows of a field with another type than expected."""
+VARIABLE = re.compile(
+    rf"""(?x)(?<![\w-])(?P<name>[A-Z][A-Z0-9]{{1,30}}(?:_[A-Z0-9]{{1,30}}){{1,6}})
+    (?P<sign>["'`]?(?:\s?[|,]\s?|\s|</\w{{1,10}}>\s?<\w{{1,10}}>)(?:is\ )?(?:set\ to\ )?["'`]?)
+    (?=[^\s,;"']{{16}}){TOLD_VALUE}"""
+)
+"""A variable and its value in a table, or in a sentence."""
 FLAG_IN_LIST = re.compile(
     word_start(r"\w-")
     + r"""(?P<name>--?[A-Za-z][\w-]{0,60})(?P<sign>,\s?)(?P<value>[^\s,\]"'=-][^\s,\]"']{3,300})(?=[,\]])"""
@@ -216,11 +229,11 @@ KEY_PART = re.compile(
 )
 """Private parts of a JSON Web Key (RFC 7517) or of a key in XML."""
 SHORT_NAME = re.compile(
-    r"(?P<sign>(?:[?&]|(?<!\S)--)key=|[?&]code_verifier=|;(?i:jsessionid|phpsessid)=)(?P<value>(?=[\w.-]{0,200}\d)[\w.-]{12,})"
+    r"(?P<sign>(?:[?&]|%(?:25){0,3}(?:3[Ff]|26)|(?<!\S)--)key(?:=|%(?:25){0,3}3[Dd])|[?&]code_verifier=|;(?i:jsessionid|phpsessid)=)(?P<value>(?=[\w.-]{0,200}\d)[\w.-]{12,})"
 )
 """Parameters and a flag whose names alone are no names of secrets."""
 BARE_KEY = re.compile(
-    rf"(?P<sign>(?:(?<![\w.-])|{ESCAPE})key=)"
+    rf"(?P<sign>(?:(?<![\w.-])|{ESCAPE})key=[\"']?)"
     r"(?P<value>(?=[A-Za-z]*\d+[A-Za-z]+\d)[A-Za-z0-9]{16,200})(?![\w.-])"
 )
 """A random text after "key=" in the error of a server; not the name of a metric or a file."""
@@ -234,6 +247,7 @@ URL_LOGIN = re.compile(
         | [^/@:\s'"<>?\#]{0,100}:(?!\d{1,5}(?:[/?\#]|$))[^\s'"<>]{0,300}@(?!sha256:)(?=[\w.\[/-])
     )"""
 )
+ENCODED_LOGIN = re.compile(r"(?i)(%3A(?:%2F|/){2})(?:(?!%2F|%3F|%40)[^\s'\"<>/?#@]){1,300}%40")
 URL_PARAMETERS = re.compile(r"(://[^\s'\"<>?#]{0,500}\?)[^\s'\"<>#]+")
 """All URL parameters, since signed URLs have secrets under many names."""
 BARE_LOGIN = re.compile(
@@ -285,6 +299,8 @@ def without_formatted_secrets(text: str, known: Known) -> str:
     text = without_formats(text)
     if "://" in text or r":\/\/" in text:
         text = URL_PARAMETERS.sub(rf"\1{LEFT_OUT}", URL_LOGIN.sub("", text))
+    if "%40" in text:
+        text = ENCODED_LOGIN.sub(r"\1", text)
     return BARE_LOGIN.sub(_without_login, text) if "@" in text else text
 
 
@@ -311,10 +327,14 @@ def without_secrets(text: str, known: Known) -> str:
         text = ELEMENT.sub(_without_named_value, text)
     if '"kty"' in text or "<RSAKeyValue>" in text:
         text = KEY_PART.sub(_without_value, text)
-    if "=" in text:
+    if "=" in text or "%3" in text:
         text = BARE_KEY.sub(_without_bare_key, SHORT_NAME.sub(_without_value, text))
     if " is " in text or " was" in text or " for " in text or " of " in text:
         text = SENTENCE.sub(_without_told_value, text)
+    if ", found " in text:
+        text = FOUND.sub(_without_named_value, text)
+    if "_" in text:
+        text = VARIABLE.sub(_without_named_value, text)
     if TOLD_NAME.search(text) is not None:
         text = REFUSED.sub(_without_told_value, REFUSAL.sub(_without_told_value, text))
     has_logins = any(word in text for word in LOGIN_WORDS) or PASSWORD_FILE_LINE.search(text) is not None
@@ -568,9 +588,9 @@ def _without_closing(value: str) -> str:
 
 def _hidden(value: str) -> str:
     """What replaces a value, in its quotes."""
-    opening = re.match(r"[bu]?\\{0,7}[\"']", value)
+    opening = re.match(r"[bfru]?\\{0,7}[\"']", value)
     if opening is None:
         return LEFT_OUT + value[len(_without_closing(value)) :]
-    quote_mark = opening[0].lstrip("bu")
+    quote_mark = opening[0].lstrip("bfru")
     is_closed = len(value) > len(opening[0]) and value.endswith(quote_mark)
     return f"{opening[0]}{LEFT_OUT}{quote_mark if is_closed else ''}"

@@ -74,6 +74,12 @@ def test_another_version_of_the_benchmarks_code_and_another_environment_are_othe
     assert run.cell.runtime_mode == {"environment": "existing-py_opt_python_bin_python"}
 
 
+def test_the_name_of_an_environment_has_no_secret_of_its_variables(changed):
+    variables = {"env_name": "virtualenv-py3.12-HF_TOKENabc9-OMP4", "env_vars": {"HF_TOKEN": "abc9", "OMP": "4"}}
+    modes = {run.cell.runtime_mode["environment"] for run in changed(lambda data: data.update(variables))}
+    assert modes == {"virtualenv-py3.12-HF_TOKEN***-OMP4"}
+
+
 def test_the_machine_is_that_of_the_file(runs):
     run = runs["bench.time_range"]
     assert (run.hardware.cpu_model, run.hardware.cpu_threads, run.provenance.host) == ("AMD EPYC", 2, "bench-machine")

@@ -260,6 +260,13 @@ def test_secret_arguments_may_begin_with_a_dash():
 def test_fields_of_foreign_documents_are_redacted_by_name():
     value = {"headers": {"X-Api-Key": "abc9", "Authorization": "Custom x y", "first_token": "x", "n": 1}}
     assert redacted(value) == {"headers": {"X-Api-Key": "***", "Authorization": "***", "first_token": "x", "n": 1}}
+    # What another tool calls its "config" is no model's.
+    tool = {"backend": {"api_key": "abc9"}, "model_args": "model=x,api_key=abc9", "pad_token": "<pad>"}
+    left = {"backend": {"api_key": "***"}, "model_args": "model=x,api_key=***", "pad_token": "<pad>"}
+    assert redacted({"origin": {"kept": {"config": tool}}}) == {"origin": {"kept": {"config": left}}}
+    value = {"argv": ["--api-key", "abc9", "-v"], "headers": [["X-Api-Key", "abc9"], ["api_key", "model"], ["a", "b"]]}
+    left = {"argv": ["--api-key", "***", "-v"], "headers": [["X-Api-Key", "***"], ["api_key", "model"], ["a", "b"]]}
+    assert redacted(value) == left
 
 
 def test_names_of_secrets_are_recognised_in_every_spelling():
@@ -280,7 +287,9 @@ def test_the_word_of_a_tag_and_the_key_of_a_project_are_no_secrets(monkeypatch):
 
 def test_secret_command_line_arguments_are_redacted():
     given = ["run", "--tag", "HF_TOKEN=a b", "--api-key", "abc", "--hf-token=abc", "--batch-sizes", "1,2"]
+    given += ["p99_token=12", "stop_token=</s>"]
     left = ["run", "--tag", "***", "--api-key", "***", "--hf-token=***", "--batch-sizes", "1,2"]
+    left += ["p99_token=12", "stop_token=</s>"]
     assert without_secret_arguments(given) == left
 
 
@@ -399,7 +408,7 @@ def test_anonymous_text_omits_a_host_with_a_short_name_by_its_domain(monkeypatch
     "part",
     [
         *("a-", "sk-", "eyJ-", "://", "x=", "-----BEGIN PRIVATE KEY-----", '"', "token:", '="', "a:b", "/hooks/"),
-        *("cookie: a=b;", "a@b:", "--key "),
+        *("cookie: a=b;", "a@b:", "--key ", "--key \\\n", "HF_TOKEN ", "key: expected a, found ", "%3A%2F%2F", "key "),
     ],
 )
 def test_redaction_time_is_linear_in_text_length(part):
