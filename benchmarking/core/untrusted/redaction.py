@@ -54,7 +54,7 @@ JOINED_ENDINGS = ("token", "apikey", *JOINED_PASSWORDS)
 NO_SECRET_TOKENS = (
     *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
     *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens", "stop", "draft", "million"),
-    *("boi", "eoi", "tool", "vision", "thinking", "reward", "step", "separator", "newline", "encoding"),
+    *("boi", "eoi", "tool", "thinking", "reward", "step", "separator", "newline", "encoding"),
 )
 """Words before "token" in the vocabulary of language models."""
 NO_SECRET_KEYS = (

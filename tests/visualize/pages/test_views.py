@@ -1376,9 +1376,16 @@ def test_every_chart_is_drawn_on_the_page_of_charts(data):
 
     for name in charts():
         page = page_of(data, "charts", chart=name, model="*")
-        assert page.charts or page.missing or page.needs, name
+        assert page.charts or page.missing or page.why, name
     assert page_of(data, "charts").charts[0].specs
     assert page_of(data, "charts", selection="runtime=onnxruntime").charts
+    first, *_, last = page_of(data, "charts").models
+    for model in (first, last):  # without a model, that of the selection is drawn
+        assert page_of(data, "charts", selection=f"model={model}").model == model
+    assert (
+        page_of(data, "charts", model=first, selection=f"model={last}").why == f"the selection has no result of {first}"
+    )
+    assert page_of(data, "charts", selection="model=none-such").why == "no result is selected"
     profiles = [page_of(data, "charts", chart="flame_graph", model="*", selection=f"runtime={one}") for one in RUNTIMES]
     assert [bool(one.charts) for one in profiles] == [True, False]
     with pytest.raises(UsageError, match="unknown chart"):

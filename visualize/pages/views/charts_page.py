@@ -27,7 +27,7 @@ MOST_FIGURES = 8
 MOST_RESULTS = 20_000
 """Maximum results of a selection that are read, newest first."""
 CHOSEN = """
-SELECT result_id FROM all_results WHERE {condition} ORDER BY started_at DESC, result_id DESC LIMIT {most}
+SELECT result_id, model_id FROM all_results WHERE {condition} ORDER BY started_at DESC, result_id DESC LIMIT {most}
 """
 
 
@@ -37,7 +37,7 @@ class ChartsParameters:
 
     chart: str = FIRST
     model: str | None = None
-    """None for the model with the most series of calls; "*" for all models."""
+    """None for the model of the selection with the most series of calls; "*" for all models."""
     selection: str | None = None
     """A selection such as "device=cpu,precision=float32"."""
     metric: str | None = None
@@ -49,19 +49,27 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
     known = charts()
     chart = known[choice(parameters.chart, tuple(known), "chart")]
     models = models_by_calls(data)
-    model = parameters.model or (models[0] if models else None)
     if parameters.metric is not None:
         metric_of(data, parameters.metric)
     results = profiles = None
     older: list[str] = []
+    candidates, why = models, f"this chart needs {chart.needs}"
     if parameters.selection is not None:
         chosen = Selection.parse(parameters.selection).resolved(data.path)
         sql = CHOSEN.format(condition=chosen.condition, most=MOST_RESULTS + 1)
-        results = tuple(row["result_id"] for row in data.warehouse.query(sql, chosen.values).dicts())
+        rows = data.warehouse.query(sql, chosen.values).dicts()
+        results = tuple(row["result_id"] for row in rows)
+        of_models = {row["model_id"] for row in rows}
+        candidates = tuple(one for one in models if one in of_models) or models
         profiles = tuple(row["profile_id"] for row in selected_profiles(data.warehouse, chosen))
+        if not rows and not profiles:
+            why = "no result is selected"
+        elif not profiles and parameters.model not in (None, ALL, *of_models) and chart.scope != "models":
+            why = f"the selection has no result of {parameters.model}"
         if len(results) > MOST_RESULTS:
             results = results[:MOST_RESULTS]
             older = [f"Older results: the newest {MOST_RESULTS:,} of the selection are read; narrow it"]
+    model = parameters.model or (candidates[0] if candidates else None)
     selection = Selected(
         model_id=None if model == ALL or chart.scope == "models" else model,
         results=results,
@@ -90,7 +98,7 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
         names={name: one.title for name, one in known.items()},
         models=tuple(sorted(models)),
         model=model,
-        needs=chart.needs,
+        why=why,
         metrics=metric_choices(data) if chart.has_metric else None,
         charts=tuple(map(vega.chart, figures[:MOST_FIGURES])),
         left_out=len(figures) > MOST_FIGURES,
