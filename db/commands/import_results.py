@@ -249,6 +249,7 @@ BESIDE = "imported before, whose runs of then stay beside the new ones {}: --rep
 LABELLED = "imported before with other labels, which are kept {}: --replace puts the file's own values in their place"
 OTHER_TAGS = "imported before without these tags, which are not set {}: --replace sets them"
 GROWN = "grown since an earlier import {}, whose results are stored already: only those that were added are new"
+RESTATED = "with results that another file of the tool has stated {}, which are not stored again"
 OTHER_CONTENT = (
     "imported before with other content {}, whose runs stay beside the new ones: if the same results are among them, "
     "--replace puts the new ones in their place"
@@ -281,7 +282,8 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
                 return opened[0].ingest_files(files)
             if arguments.replace:
                 with open_to_read(arguments) as warehouse:
-                    lost = warehouse.alerts_about(_replaced(warehouse, files, again))
+                    ids, files = _replaced(warehouse, files, again)
+                    lost = warehouse.alerts_about(ids)
                 note_lost_alerts(NAME, lost, "would be deleted, unless a new result has the values that it is about")
                 return opened[0].ingest_files(files)
             with open_to_read(arguments) as warehouse:
@@ -295,7 +297,7 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
         def chosen() -> tuple[Sequence[str], Sequence[FileRuns]]:
             if not arguments.replace:
                 return (), _not_stored(opened[0], files, arguments.format, given, again)[0]
-            return _replaced(opened[0], files, again), files
+            return _replaced(opened[0], files, again)
 
         replaced = opened[0].replace_runs(chosen)
         note_lost_alerts(NAME, replaced.lost_alerts)
@@ -306,6 +308,45 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
     finally:
         for warehouse in opened:
             warehouse.close()
+
+
+SAME_MODELS = """
+SELECT run_id FROM benchmark_runs WHERE (origin_format, model_id) IN (SELECT (unnest($formats), unnest($models)))
+    AND (source_sha256 IS NULL OR source_sha256 NOT IN (SELECT unnest($sha256)))
+    AND run_id NOT IN (SELECT unnest($replaced))
+"""
+
+
+def _without_restated(
+    warehouse: Warehouse, files: Sequence[FileRuns], again: dict[str, list[str]], replaced: Sequence[str] = ()
+) -> Iterator[FileRuns]:
+    """The files without the runs that say the same as one of another file, which comes before or is stored and is not
+    `replaced`."""
+    from db.importers.support.importing import statement_of
+    from db.run_records import stored_runs
+
+    stated = {run.run_id: text for file in files for run in file.runs if (text := statement_of(run)) is not None}
+    first_of: dict[str, str | None] = {}
+    if stated:
+        same = [run for file in files for run in file.runs if run.run_id in stated and run.origin]
+        values = {
+            "formats": [run.origin.format for run in same if run.origin],
+            "models": [run.cell.workload.model_id for run in same],
+            "sha256": [file.source_sha256 for file in files],
+            "replaced": replaced,
+        }
+        ids = [row["run_id"] for row in warehouse.query(SAME_MODELS, values).dicts()]
+        first_of = {text: None for one in stored_runs(warehouse, ids) if (text := statement_of(one.run)) is not None}
+    for file in files:
+        own = [
+            run
+            for run in file.runs
+            if (text := stated.get(run.run_id)) is None
+            or first_of.setdefault(text, file.source_sha256) == file.source_sha256
+        ]
+        if len(own) < len(file.runs):
+            _tell(again, RESTATED, file)
+        yield dataclasses.replace(file, runs=own)
 
 
 def _known(warehouse: Warehouse, files: Sequence[FileRuns]) -> list[dict[str, Any]]:
@@ -374,15 +415,17 @@ def _tell(again: dict[str, list[str]], what: str, file: FileRuns) -> None:
         paths.append(str(file.source))
 
 
-def _replaced(warehouse: Warehouse, files: Sequence[FileRuns], again: dict[str, list[str]]) -> list[str]:
+def _replaced(
+    warehouse: Warehouse, files: Sequence[FileRuns], again: dict[str, list[str]]
+) -> tuple[list[str], list[FileRuns]]:
     """The ids of the stored runs that are replaced: of the same content, wherever it stood, or of an earlier content of
-    the same file."""
+    the same file; and the files with the runs that take their place."""
     rows = _known(warehouse, files)
     earlier = {row["run_id"] for file in files for row in _of_content(file, rows)}
     for file in files:
         places = _earlier_places(warehouse, file, rows, again)
         earlier |= {row["run_id"] for row in rows if row["source"] in places}
-    return sorted(earlier)
+    return sorted(earlier), [*_without_restated(warehouse, files, again, sorted(earlier))]
 
 
 def _of_content(file: FileRuns, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -424,6 +467,7 @@ def _not_stored(
     from db.importers.support.files import STDIN
     from db.importers.support.importing import GivenValues, since_earlier
 
+    files = [*_without_restated(warehouse, files, again)]
     rows = _known(warehouse, files)
     known = {row["run_id"] for row in rows}
     names = {_name(one) for one in (*(file.source for file in files), *(row["source"] for row in rows))}

@@ -15,7 +15,7 @@ from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar, Status
 from benchmarking.core.untrusted.redaction import cut_to
 from db.importers.support.building import ForeignRun, Format
-from db.importers.support.files import ForeignFile, beside, called_like, each_beside
+from db.importers.support.files import ForeignFile, called_like, each_beside
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
     MAX_YAML_BYTES,
@@ -38,8 +38,6 @@ NAMED = {"build_name", "config", "hash", "parameters", "model_name", "uid", "lab
 """A build's file has at least one field of each set."""
 STATS = "*_stats.yaml"
 """What the file of a build with its numbers is called; state.yaml beside it has none."""
-DATED = re.compile(r"\d{4}-\d\d-\d\d\.csv")
-"""What a report is called."""
 MODELS = {"model_name", "checkpoint"}
 REPORT = {
     *("mean_latency_units", "build_status", "x86_latency", "nvidia_latency", "gpu_latency", "gpu_e2e_latency"),
@@ -113,16 +111,11 @@ def _is_header(cells: list[str]) -> bool:
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if csv_header(file, _is_header):
         evaluations = [*enumerate(_of_report(file))]
-        before = _rows_of_earlier_report(file)
         names = {str(one.peek("build_name")) for _, one in evaluations}
         builds = {name: _stated_by_build(file, name) for name in names}
-        own = [
-            (number, one)
-            for number, one in evaluations
-            if _row(one) not in before and _stated(one) not in builds[str(one.peek("build_name"))]
-        ]
+        own = [one for one in evaluations if _stated(one[1]) not in builds[str(one[1].peek("build_name"))]]
         if evaluations and not own and not file.left_out:
-            file.without_results("its rows are in an earlier report or the files of the builds beside it")
+            file.without_results("its rows are in the files of the builds beside it")
         evaluations = own
     else:
         evaluations = [*enumerate(_of_build(file))]
@@ -131,17 +124,6 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             for stats in called_like(file, STATS):
                 file.give_way_to(stats, lambda one: recognises(one) and yaml_object(one).get("build_name") == build)
     return understood(file, evaluations, lambda one: _run(one[1], str(one[0])))
-
-
-def _rows_of_earlier_report(file: ForeignFile) -> set[str]:
-    """The rows of the report of the day before it in the folder: each report has all builds of a cache."""
-    earlier = [path for path in called_like(file, "*.csv") if DATED.fullmatch(path.name) and path < file.called]
-    report = beside(file, max(earlier)) if earlier and DATED.fullmatch(file.called.name) else None
-    return set(map(_row, _of_report(report))) if report is not None and csv_header(report, _is_header) else set()
-
-
-def _row(row: Fields) -> str:
-    return repr(sorted((name, row.peek(name)) for name in row))
 
 
 def _stated_by_build(file: ForeignFile, name: str) -> set[tuple[object, ...]]:
@@ -318,4 +300,5 @@ PLUGIN = Format(
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,
+    restates=True,
 )

@@ -245,6 +245,9 @@ class Format:
     """Whether a benchmark's name stands for its model where no argument names one (`arguments_of`)."""
     shares_files: bool = False
     """Whether JSON may have other results beside those of this format, which another one reads; text always may."""
+    restates: bool = False
+    """Whether the tool's newer files have the results of earlier ones again, such as reports on all builds of a cache:
+    a run that says the same as a stored one is that run, whatever its file."""
 
     def runs(self, file: ForeignFile) -> Iterator[Run]:
         """The records of the runs in the file. If long lists have more than MAX_RAW samples, launches keep only their

@@ -238,6 +238,22 @@ def since_earlier(
     return replace(file, runs=named), not any(known.values())
 
 
+def statement_of(run: Run) -> str | None:
+    """What a run says, whichever of the tool's files it is from: all but its ids, its file and its tags, and the time
+    only if the file states it. None for a run of a tool whose files do not state results of earlier ones again."""
+    origin = run.origin
+    importer = None if origin is None else plugins.by_name(PACKAGE).get(origin.format)
+    if origin is None or importer is None or not importer.restates:
+        return None
+    is_dated = not any(doubt.kind == "undated" for result in run.results for doubt in result.doubts)
+    results = sorted(
+        repr(replace(result, result_id="", doubts=tuple(one for one in result.doubts if one.kind != "undated")))
+        for result in run.results
+    )
+    started_at = naive_utc(datetime.fromisoformat(run.started_at)) if is_dated else None
+    return repr((run.cell, canonical_hash(origin.kept), started_at, results))
+
+
 State = Literal["imported", "present", "nothing", "unknown", "unread", "refused"]
 Store = Callable[[Sequence[FileRuns]], Sequence[int]]
 """Stores the runs of several files in one transaction; returns how many of each file are new."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
@@ -251,6 +252,24 @@ def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path,
         assert ("1 file grown since an earlier import" in capsys.readouterr().err) == (count > 1)
     assert run(database, file, shutil.copy(file, tmp_path / "copy.jsonl")) == 0
     assert len(rows(database)) == len(lines)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("report", ["report.csv", "old_report.csv"])
+def test_of_reports_on_the_same_builds_each_result_is_stored_once(database, tmp_path, capsys, report, together):
+    """Also where it states no time: then the file's is taken."""
+    header, *lines = (IMPORTS / "mlagility" / report).read_text().splitlines(keepends=True)
+    monday, tuesday = tmp_path / "monday.csv", tmp_path / "tuesday.csv"
+    monday.write_text("".join((header, *lines[:1])))
+    os.utime(monday, (0, 0))
+    tuesday.write_text("".join((header, *lines)))
+    assert run(tmp_path / "other.duckdb", tuesday) == 0
+    for files in [(monday, tuesday)] if together else [(monday,), (tuesday,)]:
+        assert run(database, *files) == 0
+    assert "1 file with results that another file of the tool has stated" in capsys.readouterr().err
+    assert rows(database) == rows(tmp_path / "other.duckdb")
+    assert run(database, tuesday, "--replace") == 0
+    assert rows(database) == rows(tmp_path / "other.duckdb")
 
 
 def test_of_documents_that_a_shell_appends_to_a_file_only_the_last_is_new(database, tmp_path, capsys):
