@@ -253,7 +253,7 @@ def recognises(file: ForeignFile) -> bool:
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:  # one report in several formats
         for ending in (".json", ".yaml"):
-            file.give_way_to(file.called.with_suffix(ending), recognises)
+            file.give_way_to(file.called.with_suffix(ending), lambda other: recognises(other) and _is_of(file, other))
     start, _ = find_header(file, _is_table) if file.json is None else (0, [])
     if start:  # a table, whose numbers are text
         benchmarks = list(_table(file, start))
@@ -283,6 +283,15 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             versions={"python": metadata.text("python_version"), "platform": metadata.text("platform")},
             kept={name: value for name, value in top.rest().items() if name != "benchmarks"},
         )
+
+
+def _is_of(file: ForeignFile, report: ForeignFile) -> bool:
+    """Whether a table or a report in YAML is of a run in this report: a folder may have those of several runs."""
+    data = report.json if report.json is not None else yaml_object(report)
+    benchmarks = [one for one in data["benchmarks"] if isinstance(one, dict)] if isinstance(data, dict) else []
+    holders = (holder for one in benchmarks for holder in (one, one.get("config")) if isinstance(holder, dict))
+    ids = {str(holder["run_id"]) for holder in holders if holder.get("run_id")}
+    return not ids or any(one in (file.text or "") for one in ids)
 
 
 def _load(top: Fields, benchmark: Fields) -> ForeignRun:

@@ -131,6 +131,7 @@ OWN_FILES = "summary of a sweep: each run has its own file, run=N.json"
 AT_ONCE = ("inf", math.inf)
 OFFLINE_LATENCY = {"avg_latency", "latencies", "percentiles"}
 OFFLINE_THROUGHPUT = {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second"}
+MEASURED = ("avg_latency", "elapsed_time")
 OFFLINE_NUMBERS = {
     "requests_per_second": "throughput_samples_per_sec",
     "tokens_per_second": "total_tokens_per_sec",
@@ -258,7 +259,9 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
         file.without_results("warm-up of a sweep")
     loads = _served_loads(file)
     if path.name.endswith(".pytorch.json") and len(loads) == 1:
-        file.give_way_to(path.with_name(path.name.removesuffix(".pytorch.json") + ".json"), is_serve)
+        dates = _dates(file)
+        whole = path.with_name(path.name.removesuffix(".pytorch.json") + ".json")
+        file.give_way_to(whole, lambda other: is_serve(other) and dates <= _dates(other))
     if path.name == "summary.csv" and called_like(file, "*/run=*.json"):
         file.without_results(OWN_FILES)
     if not loads:
@@ -273,6 +276,11 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
         if not entries:
             file.without_results(OWN_FILES)
     yield from understood(file, entries, lambda entry: _served_run(entry[1], entry[0]))
+
+
+def _dates(file: ForeignFile) -> set[str]:
+    """When its loads ended, by which they are known in other files; "None" is of any."""
+    return {"None", *(str(load.get("date")) for load in _served_loads(file) if isinstance(load, dict))}
 
 
 def _with_arguments(file: ForeignFile, loads: Sequence[Any]) -> Sequence[Any]:
@@ -426,7 +434,11 @@ def is_offline(file: ForeignFile) -> bool:
 
 def read_offline(file: ForeignFile) -> Iterator[ForeignRun]:
     if isinstance(file.json, dict):
-        file.give_way_to(file.called.with_suffix(".pytorch.json"), is_offline)
+        own = [file.json.get(name) for name in MEASURED]  # of another run, the other file has other numbers
+        file.give_way_to(
+            file.called.with_suffix(".pytorch.json"),
+            lambda other: any(own == [one.get(name) for name in MEASURED] for one in _offline_data(other)),
+        )
     runs = [Fields(file, data) for data in _offline_data(file)]
     yield from understood(file, enumerate(runs), _offline_run)
 

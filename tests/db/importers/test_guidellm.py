@@ -390,3 +390,12 @@ def test_one_report_in_several_formats_is_read_once(tmp_path):
     for ending in (".csv", ".yaml"):
         with pytest.raises(NoResultsError, match=r"all its numbers are in benchmarks\.json"):
             runs_of(tmp_path / f"benchmarks{ending}")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".yaml"])
+def test_a_table_beside_the_report_of_another_run_is_read(tmp_path, ending):
+    data = json.loads(REPORT.read_text())
+    for load in data["benchmarks"]:
+        load["config"]["run_id"] = "another"
+    (tmp_path / "benchmarks.json").write_text(json.dumps(data))
+    assert runs_of(Path(shutil.copy(REPORT.with_suffix(ending), tmp_path)))

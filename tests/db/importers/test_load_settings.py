@@ -14,7 +14,7 @@ from db.importers.aiperf import PLUGINS as OF_NVIDIA
 from db.importers.guidellm import PLUGIN as GUIDELLM
 from db.importers.inference_perf import INFERENCE_PERF
 from db.importers.serving_clients import SERVE, SGLANG
-from db.importers.support.files import read_file
+from db.importers.support.files import NoResultsError, read_file
 from db.importers.vllm_printed import PLUGIN as PRINTED
 from tests.helpers.imported_files import importer_for
 from tests.helpers.left_out import left_out
@@ -334,6 +334,10 @@ def test_the_commands_arguments_in_the_records_for_pytorch_tell_a_load_apart_in_
     assert (of_records.cell.runtime_mode, of_records.results[0].point) == (run.cell.runtime_mode, run.results[0].point)
     assert run.results[0].point.axes[LENGTH] == 128
     assert run.origin.kept["arguments of the command"]["seed"] == 3
+    with pytest.raises(NoResultsError, match=r"all its numbers are in load\.json"):
+        list(SERVE.runs(read_file(tmp_path / "load.pytorch.json")))
+    (tmp_path / "load.json").write_text(json.dumps({**load, "date": "20300101-000000"}))
+    assert list(SERVE.runs(read_file(tmp_path / "load.pytorch.json")))  # of another load
 
 
 def test_the_commands_arguments_are_those_of_the_last_load_that_was_appended(tmp_path):

@@ -119,6 +119,9 @@ def test_the_plain_file_is_skipped_if_a_more_detailed_one_is_in_its_folder(tmp_p
     shutil.copy(FOLDER / "latency_8.pytorch.json", tmp_path)
     with pytest.raises(NoResultsError, match=r"all its numbers are in latency_8\.pytorch\.json"):
         list(OFFLINE.runs(read_file(tmp_path / "latency_8.json")))
+    another = {**json.loads((FOLDER / "latency.json").read_text()), "avg_latency": 1.5}
+    (tmp_path / "latency_8.json").write_text(json.dumps(another))
+    assert list(OFFLINE.runs(read_file(tmp_path / "latency_8.json")))  # of a later run, without records
 
 
 def test_a_loads_records_for_pytorch_are_the_load(tmp_path):
