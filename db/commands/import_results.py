@@ -279,7 +279,7 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
             opened.append(Warehouse.open(path, lock_timeout_s=arguments.lock_timeout))
         if arguments.dry_run:
             if not database_exists(arguments.db_path):
-                return opened[0].ingest_files(files)
+                return opened[0].ingest_files([*_without_restated(opened[0], files, again)])
             if arguments.replace:
                 with open_to_read(arguments) as warehouse:
                     ids, files = _replaced(warehouse, files, again)

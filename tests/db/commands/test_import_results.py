@@ -264,6 +264,8 @@ def test_of_reports_on_the_same_builds_each_result_is_stored_once(database, tmp_
     os.utime(monday, (0, 0))
     tuesday.write_text("".join((header, *lines)))
     assert run(tmp_path / "other.duckdb", tuesday) == 0
+    assert run(tmp_path / "none.duckdb", monday, tuesday, "--dry-run") == 0
+    assert f"new: {len(rows(tmp_path / 'other.duckdb'))} runs (dry run" in capsys.readouterr().out
     for files in [(monday, tuesday)] if together else [(monday,), (tuesday,)]:
         assert run(database, *files) == 0
     assert "1 file with results that another file of the tool has stated" in capsys.readouterr().err
