@@ -55,8 +55,10 @@ CONTENTS = """
 SELECT model_id, architecture_type, device_type, device_name, device, runtime, precision, count(*) AS results,
     min(started_at) AS first_at, max(started_at) AS newest_at
 FROM all_results GROUP BY ALL
-ORDER BY newest_at DESC, model_id, device, runtime, precision LIMIT 500
+ORDER BY newest_at DESC, model_id, device, runtime, precision LIMIT {most}
 """
+MOST_CONTENTS = 500
+"""Rows that `contents` answers; an assistant would take them for all."""
 MAX_BYTES = 400_000
 """Maximum size of an answer; more would fill an assistant's context."""
 MAX_WORD_BYTES = 100_000
@@ -117,7 +119,11 @@ def server(database: str, timeout_s: float, lock_timeout_s: float) -> MCPServer[
     @read_tool
     def contents() -> dict[str, Any]:
         """Which models were measured on which devices and runtimes, how often, and when most recently."""
-        return answer("query", "--format=json", "--", CONTENTS)
+        found = answer("query", "--format=json", "--", CONTENTS.format(most=MOST_CONTENTS + 1))
+        if len(found["answer"]) > MOST_CONTENTS:
+            found["answer"].pop()
+            found["notes"].append(f"there are more: these are the newest {MOST_CONTENTS}; `query` reads the others")
+        return found
 
     @read_tool
     def dictionary(table: str = "") -> dict[str, Any]:

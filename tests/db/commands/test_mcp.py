@@ -83,6 +83,14 @@ def test_contents_list_the_measured_models(answers):
     assert found == {("bert-base-uncased", "eager"), ("gpt2", "eager"), ("gpt2", "onnxruntime"), ("vit", "eager")}
 
 
+def test_contents_that_are_cut_say_so(asked_database, monkeypatch):
+    monkeypatch.setattr(command, "MOST_CONTENTS", 3)
+    said = asyncio.run(command.server(str(asked_database), 60, 1).call_tool("contents", {}))
+    found = json.loads(said.content[0].text)
+    assert len(found["answer"]) == 3
+    assert found["notes"] == ["there are more: these are the newest 3; `query` reads the others"]
+
+
 def test_answers_equal_the_command_output(answers, asked_database, capsys):
     query_main([f"--db-path={asked_database}", "--format=json", "SELECT count(*) AS n FROM benchmark_runs"])
     expected = json.loads(capsys.readouterr().out)
