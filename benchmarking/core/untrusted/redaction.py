@@ -294,7 +294,11 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
         ):
             result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
         else:
-            result.append(without_secrets(argument, known))
+            # The words before it may tell what it is: -u ann:password, wandb login KEY.
+            words = "".join(f"{word} " for word in arguments[max(0, position - 2) : position])
+            told = without_secrets(words + argument, known) if words and not re.search(r"\s", argument) else ""
+            is_told = told.startswith(words) and len(words) > 0
+            result.append(told[len(words) :] if is_told else without_secrets(argument, known))
     return result
 
 
@@ -473,6 +477,8 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
     if type(value) in NO_TEXTS:
         return value
     if isinstance(value, OBJECT):
+        if field not in FOREIGN_TEXTS:
+            value = _without_named_value(value, name)
         is_public = value.get("source") in PUBLIC_SOURCES
         return {
             cleaned(key, field in FOREIGN_TEXTS): each
@@ -490,6 +496,21 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
             is_secret = is_pair and not (is_plain(value[0], value[1]) or is_word(value[1]))
             value = [value[0], LEFT_OUT] if is_secret else without_secret_arguments(value)
         return [_redacted(each, field, name, anonymous, cleaned) for each in value]
+    return value
+
+
+def _without_named_value(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object without a secret that it has as its "value": of its "name", or of its own name in the object around
+    it. In one of several secrets, such as "credentials", each text is one."""
+    of = next((given for key in ("name", "key", "header", "param") if isinstance(given := value.get(key), str)), name)
+    secret = value.get("value")
+    if isinstance(secret, str) and is_secret_field(of) and not is_plain(of, secret):
+        return {**value, "value": LEFT_OUT}
+    if (words_of(name) or [""])[-1] in SEVERAL:
+        return {
+            key: LEFT_OUT if isinstance(one, str) and not (is_plain(key, one) or is_word(one)) else one
+            for key, one in value.items()
+        }
     return value
 
 

@@ -264,6 +264,11 @@ def test_fields_of_foreign_documents_are_redacted_by_name():
     tool = {"backend": {"api_key": "abc9"}, "model_args": "model=x,api_key=abc9", "pad_token": "<pad>"}
     left = {"backend": {"api_key": "***"}, "model_args": "model=x,api_key=***", "pad_token": "<pad>"}
     assert redacted({"origin": {"kept": {"config": tool}}}) == {"origin": {"kept": {"config": left}}}
+    value = {"custom": {"name": "api-key", "value": "abc9"}, "HF_TOKEN": {"value": "abc9"}, "secrets": {"a": "abc9"}}
+    left = {"custom": {"name": "api-key", "value": "***"}, "HF_TOKEN": {"value": "***"}, "secrets": {"a": "***"}}
+    assert redacted(value) == left
+    harmless = {"metric": {"name": "first_token", "value": "abc9"}, "key": "x", "missing": {"name": "a", "value": "b"}}
+    assert redacted(harmless) == harmless
     value = {"argv": ["--api-key", "abc9", "-v"], "headers": [["X-Api-Key", "abc9"], ["api_key", "model"], ["a", "b"]]}
     left = {"argv": ["--api-key", "***", "-v"], "headers": [["X-Api-Key", "***"], ["api_key", "model"], ["a", "b"]]}
     assert redacted(value) == left
@@ -287,9 +292,9 @@ def test_the_word_of_a_tag_and_the_key_of_a_project_are_no_secrets(monkeypatch):
 
 def test_secret_command_line_arguments_are_redacted():
     given = ["run", "--tag", "HF_TOKEN=a b", "--api-key", "abc", "--hf-token=abc", "--batch-sizes", "1,2"]
-    given += ["p99_token=12", "stop_token=</s>"]
+    given += ["p99_token=12", "stop_token=</s>", "-u", "ann:abc9def"]
     left = ["run", "--tag", "***", "--api-key", "***", "--hf-token=***", "--batch-sizes", "1,2"]
-    left += ["p99_token=12", "stop_token=</s>"]
+    left += ["p99_token=12", "stop_token=</s>", "-u", "ann:***"]
     assert without_secret_arguments(given) == left
 
 
