@@ -60,7 +60,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import exp, hypot, log
 from statistics import NormalDist, fmean, median
 from typing import Any, Literal
@@ -106,15 +106,14 @@ def resolution(values: Sequence[float], all_values: Sequence[float]) -> float:
     """The step of the clock that the values show, relative to their mean; nearly 0 for values with many digits.
 
     It is the largest step of which all values (of both sides) are multiples, or, if they have fewer than three distinct
-    values, one unit of their last digit; values that are all equal show no step above 1 %.
+    values, one unit of their last digit: whole milliseconds that are all equal may be off by half of one.
     """
     centre, digits = fmean(values), decimals(all_values)
     if digits is None:
         return 0.0
     distinct = {round(value * 10**digits) for value in all_values}
     unit = math.gcd(*distinct) if len(distinct) >= FEWEST_STEPS else 1
-    step = float(unit / 10**digits / centre)
-    return min(step, 0.01) if len(distinct) == 1 else step
+    return float(unit / 10**digits / centre)
 
 
 MAX_Q = 0.004
@@ -152,6 +151,8 @@ class Pair:
     """Of the two sides' series; None if their history is too short."""
     clock_steps: tuple[float, float] = (0.0, 0.0)
     """Step of a coarse clock relative to the calls of each side: the medians of all launches may be the same one."""
+    is_simulated: bool = False
+    """Whether a script or an emulator gave the times: they are exact, however few digits they have."""
     is_of_sittings: bool = False
     """Whether sessions of one sitting are one (`of_sittings`), or some were left out (`of_common_sittings`)."""
     left_out: tuple[int, int] = (0, 0)
@@ -250,12 +251,15 @@ def _estimate(pair: Pair, metric: Metric) -> tuple[Judgement, float, float]:
 
 
 def _clock_steps(pair: Pair, sides: tuple[list[float], list[float]], metric: Metric) -> tuple[float, float]:
-    """The step of the clock of each side's values, relative to them; 0 for values that no clock measured."""
+    """The step of the clock of each side's values, relative to them; 0 for values that no clock measured. The history's
+    values show its digits too."""
     is_rate = metric.source == "samples" and metric.statistic == "rate"
-    if metric.unit not in CLOCK_UNITS and not is_rate:
+    if pair.is_simulated or (metric.unit not in CLOCK_UNITS and not is_rate):
         return 0.0, 0.0
-    one, other = ([MS_PER_S / value for value in side] for side in sides) if is_rate else sides
-    steps = (resolution(one, [*one, *other]), resolution(other, [*one, *other]))
+    history = [math.exp(log) for scatter in pair.scatter or () for stretch in scatter.stretches for log in stretch]
+    seen = (*sides, history) if len(pair.rounds) < MIN_ROUNDS else sides
+    values = [[MS_PER_S / value if is_rate else value for value in group] for group in seen]
+    steps = (resolution(values[0], [*chain(*values)]), resolution(values[1], [*chain(*values)]))
     if metric.of != LATENCY_WALL or metric.statistic in ("mean", "rate"):  # which steps of calls do not bias
         return steps
     return max(steps[0], pair.clock_steps[0]), max(steps[1], pair.clock_steps[1])

@@ -471,6 +471,7 @@ def _pair(
         is_first=tuple(is_before_first for _, rounds in interleaved for _, is_before_first in rounds),
         looks=max(looks.values(), default=1),
         clock_steps=(max(one.clock_step for one in sides[0]), max(one.clock_step for one in sides[1])),
+        is_simulated=before.result.keys["simulated"] is True,
     )
 
 

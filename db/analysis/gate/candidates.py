@@ -166,6 +166,8 @@ class Candidate:
     """The quantization if that is what the weights have instead."""
     settings: str | None = None
     """The settings that distinguish it from others of its subject; None without any."""
+    simulated: bool | None = None
+    """Whether a script or an emulator gave its times."""
     point: Point
     status: str
     error: str | None

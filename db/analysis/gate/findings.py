@@ -265,7 +265,13 @@ def judge_candidates(candidates: Iterable[Candidate]) -> tuple[Finding, ...]:
 
 
 def _case(candidate: Candidate, newest: Night | None) -> Case:
-    return Case(segments=candidate.nights, newest=newest, metric=candidate.metric, since=candidate.since)
+    return Case(
+        segments=candidate.nights,
+        newest=newest,
+        metric=candidate.metric,
+        since=candidate.since,
+        is_simulated=candidate.simulated is True,
+    )
 
 
 def with_confirmation(

@@ -113,6 +113,8 @@ class Case:
     metric: Metric
     since: str | None = None
     """The change at which its own segment begins, in words; None if it is not known, or without one."""
+    is_simulated: bool = False
+    """Whether a script or an emulator gave the values: they are exact."""
 
 
 def judge_all(cases: Sequence[Case], *, is_confirmation: bool = False) -> list[Judgement | None]:
@@ -133,6 +135,7 @@ def judge_all(cases: Sequence[Case], *, is_confirmation: bool = False) -> list[J
             past=used[index],
             newest=_newest(cases[index], used[index]),
             rise_is_worse=cases[index].metric.is_worse(1.0),
+            is_simulated=cases[index].is_simulated,
         )
         for index in members
     ]

@@ -115,6 +115,8 @@ class Series:
     newest: Night | None
     """None if it was not measured: the series then only contributes its past."""
     rise_is_worse: bool = True
+    is_simulated: bool = False
+    """Whether its values are exact, however few digits they have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +160,12 @@ def outlooks(
             if per_night < 0:
                 above[row] = max(0.0, float(np.median(latest) - np.nanmedian(values[row, :-1])))
     measured = [[night.value for night in (*one.past, one.newest) if night is not None] for one in series]
-    rounding = np.array([[resolution(each, each) / math.sqrt(12)] for each in measured])
+    rounding = np.array(
+        [
+            [0.0 if one.is_simulated else resolution(each, each) / math.sqrt(12)]
+            for one, each in zip(series, measured, strict=True)
+        ]
+    )
     rougher = np.array([_rougher(one) for one in series])
     name, levels, scores, scales = _scores(values, times, together, rounding, rougher)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))

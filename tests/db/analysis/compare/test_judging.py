@@ -203,8 +203,13 @@ def test_a_significant_change_below_two_percent_is_not_reported():
 def test_identical_values_of_a_clock_have_an_interval_of_its_resolution():
     judged = in_turns((10.0,) * 8, (11.0,) * 8)
     assert (judged.verdict, judged.low < 0.1 < judged.high) == ("not judged", True)
-    same = in_turns((10.0,) * 8, (10.0,) * 8)
-    assert (same.verdict, same.change, same.low < 0 < same.high) == ("equivalent", 0.0, True)
+    for before, verdict in ((10.0, "not judged"), (10.1, "equivalent"), (100.0, "equivalent")):
+        same = in_turns((before,) * 8, (before,) * 8)
+        assert (same.verdict, same.change, same.low < 0 < same.high) == (verdict, 0.0, True)
+    exact = in_turns((10.0,) * 8, (10.0,) * 8, is_simulated=True)
+    assert (exact.verdict, exact.low, exact.high) == ("equivalent", 0.0, 0.0)
+    first_token = in_turns((10.0,) * 8, (10.0,) * 8, JUDGED["time_to_first_token_ms"])
+    assert first_token.verdict == "not judged"
     rate = in_turns((1000 / 10,) * 8, (1000 / 11,) * 8, JUDGED["throughput_samples_per_sec"])
     assert (rate.verdict, rate.low < 1 / 1.1 - 1 < rate.high) == ("not judged", True)
     memory = in_turns((10.0,) * 8, (11.0,) * 8, JUDGED["memory_peak_rss_infer_mb"])

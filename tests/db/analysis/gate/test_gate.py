@@ -65,6 +65,12 @@ def test_without_variation_only_the_two_percent_limit_applies(value, outcome):
     assert judge([10.0] * 10, value, LATENCY).outcome == outcome
 
 
+@pytest.mark.parametrize(("is_simulated", "low", "high"), [(True, 0.98, 1.02), (False, 0.69, 1.45)])
+def test_whole_milliseconds_are_as_uncertain_as_their_clock_unless_they_are_simulated(is_simulated, low, high):
+    (judged,) = judge_all([replace(case([1.0] * 10, 1.0), is_simulated=is_simulated)])
+    assert (judged.outcome, judged.low, judged.high) == ("fine", *(pytest.approx(end, abs=0.01) for end in (low, high)))
+
+
 def test_a_few_runs_on_two_levels_do_not_make_a_change_of_a_factor_fine():
     before = [5.05 * factor for factor in (1.0, 1.001, 0.999)] * 4
     judged = judge([6.05, 0.505, 0.504, 0.506], 6.05, LATENCY, earlier=[before])
