@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from torch._inductor import config, cpu_vec_isa
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.records import Point
@@ -15,6 +14,8 @@ POINT = Point(batch_size=1, sequence_length=8)
 
 @pytest.mark.slow
 def test_second_launch_reuses_compiled_code(open_torch, open_eager, tmp_path, monkeypatch):
+    from torch._inductor import config, cpu_vec_isa  # takes longer than the rest of the collection of a folder
+
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path))
     # Before its first kernel it builds a program for each vector extension of the processor and loads it in a process
     # that imports torch, and it compiles headers that only two files include.

@@ -16,11 +16,10 @@ from db.commands.query import main as query_main
 
 pytestmark = pytest.mark.forked_children
 
-sdk = pytest.importorskip("mcp", reason="the extra mcp is not installed")
-
 
 def conversation(database, *calls, timeout_s=60):
     """What the server says of each call, (is_error, text); and the tools it offers."""
+    sdk = pytest.importorskip("mcp", reason="the extra mcp is not installed")  # half a second: not in each process
 
     async def talk():
         program, *arguments = module_command("db.commands.mcp", "--db-path", str(database), f"--timeout={timeout_s}")
