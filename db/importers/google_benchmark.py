@@ -23,7 +23,7 @@ from benchmarking.core.records import Doubt, Json, Result, Scalar
 from benchmarking.core.text import grouped
 from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_UNIT, block, foreign_result, measured
+from db.importers.support.measures import HIDDEN, MS_PER_UNIT, block, foreign_result, measured
 from db.importers.support.reading import (
     Fields,
     csv_header,
@@ -38,8 +38,9 @@ from db.importers.support.reading import (
     understood,
 )
 
-AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms", "stddev": "latency_std_ms"}
-"""Aggregate of the repetitions -> column; used if the file does not have the repetitions."""
+AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms"}
+"""Aggregate of the repetitions -> column; used if the file does not have the repetitions. (Each of them is a block of
+calls, so that their standard deviation is not that of calls.)"""
 SETTINGS = re.compile(
     r"(?:/min_time:\d+\.\d+)?(?:/min_warmup_time:\d+\.\d+)?(?:/iterations:(?P<iterations>\d{1,18}))?"
     r"(?:/repeats:(?P<repeats>\d{1,9}))?(?P<clock>(?:/process_time)?(?:/(?:real|manual)_time)?)"
@@ -414,7 +415,7 @@ def _result(name: Name, entries: Sequence[Fields], doubts: Sequence[Doubt], vers
         return foreign_result(
             point,
             metrics={**metrics, **counters},
-            missing=missing,
+            missing={"latency_std_ms": HIDDEN, **missing},
             iterations=aggregates[0].integer("repetitions"),
             kept=kept,
             doubts=doubts,

@@ -293,6 +293,7 @@ def _case(benchmark: Fields) -> tuple[Arguments, Result]:
         metrics=stats.metrics({"ops": "calls_per_sec"} if is_wall else {"mean": ("cpu_time_ms", MS_PER_S)}, low=0),
         stated=stats.metrics(PYTEST_STATED) if is_wall else {},
         iterations=stats.integer("rounds"),
+        inner_loops=calls,
         missing={} if is_wall else {"latency_median_ms": f"{NOT_APPLICABLE}: {timer} measures CPU time"},
         kept={**benchmark.rest(), "inner_loops": calls},
     )

@@ -89,13 +89,15 @@ def foreign_result(
     status: Status = "ok",
     error: str | None = None,
     is_load: bool = False,
+    inner_loops: int = 1,
 ) -> Result:
     """A result of another tool. Its run sets the id, and the times of samples that have none; samples without values
     are left out.
 
     `metrics` have the warehouse's names and units, None if the file has no such number. The latency columns are
     computed from samples of latency_wall, if any: `metrics` take precedence over them, and they take precedence over
-    the `stated` statistics, which are then kept. A stated tail of too few values is renamed. A missing median gets a
+    the `stated` statistics, which are then kept, as are those of blocks of `inner_loops` calls that hide how calls
+    vary. A stated tail of too few values is renamed. A missing median gets a
     reason. A number that cannot be (a negative time) is left out with a reason. Slow calls are a doubt, except among
     the requests of a load, which share a queue. Raises FormatError for values whose statistics are beyond double
     precision.
@@ -109,7 +111,7 @@ def foreign_result(
     of_launches = [own.values for own in calls]
     sample_count = sum(map(len, of_launches)) or int(iterations or 0)
     summary = latency_metrics(of_launches) if calls else NO_STATISTICS
-    hidden = OF_SINGLE_CALLS if any(own.inner_loops > 1 for own in calls) else ()
+    hidden = OF_SINGLE_CALLS if inner_loops > 1 or any(own.inner_loops > 1 for own in calls) else ()
     if not hidden and not is_load:
         doubts = (*doubts, *_slow_calls(of_launches))
     computed = {
@@ -121,7 +123,7 @@ def foreign_result(
     reasons |= dict.fromkeys(hidden, HIDDEN)
     known = {name: value for name, value in metrics.items() if value is not None}
     stated_values = {name: value for name, value in stated.items() if value is not None}
-    replaced = {name: value for name, value in stated_values.items() if name in computed or name in known}
+    replaced = {name: stated_values[name] for name in stated_values if name in {*computed, *known, *hidden}}
     others = {name: value for name, value in stated_values.items() if name not in replaced}
     supported, unsupported = supported_tails(others, sample_count or None)
     all_metrics = {**supported, **computed, **known}
