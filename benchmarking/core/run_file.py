@@ -343,9 +343,9 @@ def _plain_id(given: str) -> str:
 
 UUID = re.compile("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 TIMED_SAMPLES = ("measure", "latency_wall")
+"""Phase and metric of the samples that a result counts as its iterations."""
 ROUNDING = 1e-3
 """Share by which a median may differ from that of its samples."""
-"""Phase and metric of the samples that a result counts as its iterations."""
 
 
 def faults(run: Run) -> Iterator[str]:

@@ -311,8 +311,8 @@ def _store_function(arguments: argparse.Namespace, given: GivenValues, again: di
 
 
 SAME_MODELS = """
-SELECT run_id FROM benchmark_runs WHERE (origin_format, model_id) IN (SELECT (unnest($formats), unnest($models)))
-    AND (source_sha256 IS NULL OR source_sha256 NOT IN (SELECT unnest($sha256)))
+SELECT run_id, source_sha256 FROM benchmark_runs
+WHERE (origin_format, model_id) IN (SELECT (unnest($formats), unnest($models)))
     AND run_id NOT IN (SELECT unnest($replaced))
 """
 
@@ -320,29 +320,30 @@ SELECT run_id FROM benchmark_runs WHERE (origin_format, model_id) IN (SELECT (un
 def _without_restated(
     warehouse: Warehouse, files: Sequence[FileRuns], again: dict[str, list[str]], replaced: Sequence[str] = ()
 ) -> Iterator[FileRuns]:
-    """The files without the runs that say the same as one of another file, which comes before or is stored and is not
-    `replaced`."""
+    """The files without the runs that say the same as one of another file, which is stored and is not `replaced`, or
+    comes before."""
     from db.importers.support.importing import statement_of
     from db.run_records import stored_runs
 
     stated = {run.run_id: text for file in files for run in file.runs if (text := statement_of(run)) is not None}
-    first_of: dict[str, str | None] = {}
+    stated_by: dict[str, set[str | None]] = {}
     if stated:
         same = [run for file in files for run in file.runs if run.run_id in stated and run.origin]
         values = {
             "formats": [run.origin.format for run in same if run.origin],
             "models": [run.cell.workload.model_id for run in same],
-            "sha256": [file.source_sha256 for file in files],
             "replaced": replaced,
         }
-        ids = [row["run_id"] for row in warehouse.query(SAME_MODELS, values).dicts()]
-        first_of = {text: None for one in stored_runs(warehouse, ids) if (text := statement_of(one.run)) is not None}
+        contents = {row["run_id"]: row["source_sha256"] for row in warehouse.query(SAME_MODELS, values).dicts()}
+        for one in stored_runs(warehouse, [*contents]):
+            if (text := statement_of(one.run)) is not None:
+                stated_by.setdefault(text, set()).add(contents[one.run.run_id])
     for file in files:
         own = [
             run
             for run in file.runs
             if (text := stated.get(run.run_id)) is None
-            or first_of.setdefault(text, file.source_sha256) == file.source_sha256
+            or file.source_sha256 in stated_by.setdefault(text, {file.source_sha256})
         ]
         if len(own) < len(file.runs):
             _tell(again, RESTATED, file)

@@ -254,9 +254,9 @@ def test_of_a_file_that_has_grown_only_what_was_added_is_new(database, tmp_path,
     assert len(rows(database)) == len(lines)
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("order", ["together", "one by one", "newest first"])
 @pytest.mark.parametrize("report", ["report.csv", "old_report.csv"])
-def test_of_reports_on_the_same_builds_each_result_is_stored_once(database, tmp_path, capsys, report, together):
+def test_of_reports_on_the_same_builds_each_result_is_stored_once(database, tmp_path, capsys, report, order):
     """Also where it states no time: then the file's is taken."""
     header, *lines = (IMPORTS / "mlagility" / report).read_text().splitlines(keepends=True)
     monday, tuesday = tmp_path / "monday.csv", tmp_path / "tuesday.csv"
@@ -266,7 +266,8 @@ def test_of_reports_on_the_same_builds_each_result_is_stored_once(database, tmp_
     assert run(tmp_path / "other.duckdb", tuesday) == 0
     assert run(tmp_path / "none.duckdb", monday, tuesday, "--dry-run") == 0
     assert f"new: {len(rows(tmp_path / 'other.duckdb'))} runs (dry run" in capsys.readouterr().out
-    for files in [(monday, tuesday)] if together else [(monday,), (tuesday,)]:
+    orders = {"one by one": [(monday,), (tuesday,)], "newest first": [(tuesday,), (monday, tuesday)]}
+    for files in orders.get(order, [(monday, tuesday)]):
         assert run(database, *files) == 0
     assert "1 file with results that another file of the tool has stated" in capsys.readouterr().err
     assert rows(database) == rows(tmp_path / "other.duckdb")
