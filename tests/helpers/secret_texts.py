@@ -721,7 +721,7 @@ HARMLESS = [
     "index.json names ../../../etc/passwd: expected names of files in its own folder",
     "Basic Inference of a basic Transformer",
     "hf_quantizer_8bit of hf_datasets",
-    "model_key: llama3-8b-v1, routing_key=layer12.expert3",
+    "model_key: llama3-8b-v1, layer_key=layer12.expert3",
     "start_of_img_token='<|IMG_1|>'",
     "tool_token: '<tool_1>', encoding_token: cl100k_base",
     "args:\n- --key-file\n- --port\n- '8000'",

@@ -62,7 +62,7 @@ NO_SECRET_KEYS = (
     *("lookup", "dict", "row", "series", "explain", "join", "unique", "object"),
     *("index", "build", "map", "metric", "state", "query", "attention", "hashed", "project"),
     *("model", "layer", "prompt", "answer", "label", "image", "audio", "text", "split", "column", "dataset", "record"),
-    *("config", "kernel", "tuning", "autotune", "bucket", "routing", "rng", "vocab", "attn", "max", "min"),
+    *("config", "kernel", "tuning", "autotune", "bucket", "rng", "vocab", "attn", "max", "min"),
 )
 """Words before "key" in the vocabulary of data and models."""
 KEY_DATA = ["key", "data"]
@@ -82,6 +82,8 @@ PLAIN_VALUE = re.compile(
     | {KEY_FILE.pattern.removeprefix("(?i)")}"""
 )
 """What is no secret after the name of one: counts, switches, outcomes, placeholders, files of keys."""
+FIELD_NAME = re.compile(r"[a-z]+(?:[._](?:[a-z]+|\d{1,4}))+")
+"""The name of a tensor or a column, as in a list of them: past_key_values.0.key, past_key_values.0.value."""
 NUMBERS = re.compile(
     r"(?:(?:u?int|b?float|complex)\d{1,3}|bool)?[\[(]\s*(?:\d{1,6}(?:\.\d{1,12})?(?:\s*,\s*|\s*[\])]|$)){1,50}"
 )
@@ -493,7 +495,8 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
             return value
         if field not in FOREIGN_TEXTS and all(isinstance(each, str) for each in value):
             is_pair = len(value) == 2 and is_secret_field(value[0]) and not value[0].startswith("-")
-            is_secret = is_pair and not (is_plain(value[0], value[1]) or is_word(value[1]))
+            are_names = all(map(FIELD_NAME.fullmatch, value))
+            is_secret = is_pair and not (is_plain(value[0], value[1]) or is_word(value[1]) or are_names)
             value = [value[0], LEFT_OUT] if is_secret else without_secret_arguments(value)
         return [_redacted(each, field, name, anonymous, cleaned) for each in value]
     return value

@@ -148,7 +148,7 @@ FLAG = re.compile(
     "(?xs)"
     + word_start(r"\w-")
     + rf"""(?P<name>--?[A-Za-z][\w-]{{0,60}})
-    (?P<sign>\s+(?:\\{{1,4}}\n\s*)?|["']?\s{{0,9}}\n\s{{0,40}}-\s+)(?P<value>{QUOTED} | (?!<<<)[^\s"']+)"""
+    (?P<sign>["']?\s{{0,9}}\n\s{{0,40}}-\s+|\s+(?:\\{{1,4}}\n\s*)?)(?P<value>{QUOTED} | (?!<<<)[^\s"']+)"""
 )
 """A flag and its value, which may be on the next line, or the next item of a list in YAML."""
 PAIR = re.compile(
@@ -216,7 +216,7 @@ FOUND = re.compile(
 VARIABLE = re.compile(
     rf"""(?x)(?<![\w-])(?P<name>[A-Z][A-Z0-9]{{1,30}}(?:_[A-Z0-9]{{1,30}}){{1,6}})
     (?P<sign>["'`]?(?:\s?[|,]\s?|\s|</\w{{1,10}}>\s?<\w{{1,10}}>)(?:is\ )?(?:set\ to\ )?["'`]?)
-    (?=[^\s,;"']{{16}}){TOLD_VALUE}"""
+    (?=[^\s,;"']{{16}})(?![A-Z][A-Z0-9]*_[A-Z0-9_]+\b){TOLD_VALUE}"""
 )
 """A variable and its value in a table, or in a sentence."""
 FLAG_IN_LIST = re.compile(
@@ -247,7 +247,7 @@ URL_LOGIN = re.compile(
         | [^/@:\s'"<>?\#]{0,100}:(?!\d{1,5}(?:[/?\#]|$))[^\s'"<>]{0,300}@(?!sha256:)(?=[\w.\[/-])
     )"""
 )
-ENCODED_LOGIN = re.compile(r"(?i)(%3A(?:%2F|/){2})(?:(?!%2F|%3F|%40)[^\s'\"<>/?#@]){1,300}%40")
+ENCODED_LOGIN = re.compile(r"(?i)(%3A(?:%2F|/){2})(?:(?!%2F|%3F|%40)[^\s'\"<>/?#@&]){1,300}%40")
 URL_PARAMETERS = re.compile(r"(://[^\s'\"<>?#]{0,500}\?)[^\s'\"<>#]+")
 """All URL parameters, since signed URLs have secrets under many names."""
 BARE_LOGIN = re.compile(

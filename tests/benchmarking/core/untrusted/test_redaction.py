@@ -83,6 +83,11 @@ def test_known_token_formats_are_redacted_everywhere(secret):
         ('{"secret": {"a": {"password": "hunter22"}}}', '{"secret": {"a": {"password": "***"}}}'),
         ("passwords=[1234, 5678]", "passwords=***"),
         ("api_key=[1234, ab12] api_key=[12345678]", "api_key=*** api_key=***"),
+        ("args:\n  - --api-key\n  - hunter22\n  - --port", "args:\n  - --api-key\n  - ***\n  - --port"),
+        ("to=https%3A%2F%2Fann%3Apw%40h%2F", "to=https%3A%2F%2Fh%2F"),
+        ("to=https%3A%2F%2Fh.example&mail=ann%40corp", "to=https%3A%2F%2Fh.example&mail=ann%40corp"),
+        ("routing_key: R02ABCD1234EFGH5678IJKL9012MNOP0", "routing_key: ***"),
+        ("needs OPENAI_API_KEY, OTHER_LONG_VARIABLE_2", "needs OPENAI_API_KEY, OTHER_LONG_VARIABLE_2"),
     ],
 )
 def test_named_secrets_in_text_are_redacted(text, left):
@@ -272,6 +277,8 @@ def test_fields_of_foreign_documents_are_redacted_by_name():
     value = {"argv": ["--api-key", "abc9", "-v"], "headers": [["X-Api-Key", "abc9"], ["api_key", "model"], ["a", "b"]]}
     left = {"argv": ["--api-key", "***", "-v"], "headers": [["X-Api-Key", "***"], ["api_key", "model"], ["a", "b"]]}
     assert redacted(value) == left
+    harmless = {"outputs": ["past_key_values.0.key", "past_key_values.0.value"], "of": ["test_pass", "backward_pass"]}
+    assert redacted(harmless) == harmless
 
 
 def test_names_of_secrets_are_recognised_in_every_spelling():
