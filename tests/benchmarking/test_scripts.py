@@ -259,17 +259,20 @@ def test_the_time_of_a_call_is_without_the_recording_of_calls_inside(tmp_path, m
     assert inner.seconds <= outer.seconds < 0.5
 
 
-def test_the_time_of_a_call_includes_what_any_accelerator_still_computes(tmp_path, monkeypatch):
-    """Not only CUDA's: each call is preceded and followed by a wait for the module's own device."""
+@pytest.mark.parametrize("is_started", [True, False])
+def test_the_time_of_a_call_includes_what_any_accelerator_still_computes(tmp_path, monkeypatch, is_started):
+    """Not only CUDA's: each call is preceded and followed by a wait for the module's own device, if the script has
+    started one (waiting for the current device would)."""
     waited = []
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cpu"))
+    monkeypatch.setattr(torch.cpu, "is_initialized", lambda: is_started)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: time.sleep(0.02) or waited.append(device))
     monkeypatch.setattr(sys, "path", sys.path[:])
     script = script_file(tmp_path, "from torch import nn, ones\nnn.ReLU()(nn.Linear(2, 2)(ones(1, 2)))\n")
     linear, relu = script_runs.watch_script(script, (), max_depth=1).modules
-    assert waited == [torch.device("cpu")] * 2 + [None] * 2
-    assert min(linear.seconds, relu.seconds) >= 0.02
+    assert waited == ([torch.device("cpu")] * 2 + [None] * 2 if is_started else [])
+    assert (min(linear.seconds, relu.seconds) >= 0.02) == is_started
 
 
 @pytest.mark.parametrize(

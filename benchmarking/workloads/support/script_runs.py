@@ -660,9 +660,10 @@ def _wait_for(module: torch.nn.Module) -> Callable[[], None]:
     if not torch.accelerator.is_available():
         return lambda: None
     current: Any = torch.accelerator.current_accelerator()
+    is_started = getattr(torch.get_device_module(current), "is_initialized", lambda: True)  # torch starts MPS itself
     places = (parameter.device for parameter in module.parameters() if parameter.device.type == current.type)
     place = next(places, None)
-    return lambda: torch.accelerator.synchronize(place)
+    return lambda: torch.accelerator.synchronize(place) if is_started() else None
 
 
 def _line_in(script: str) -> int | None:
