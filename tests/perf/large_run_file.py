@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from ingest import NOW, made_up_run, result
 
@@ -84,7 +85,8 @@ def results(size_bytes: int) -> Iterator[str]:
         Samples(launch=launch, phase="measure", metric="latency_wall", unit="ms", started_at=NOW, values=values)
         for launch in range(LAUNCHES)
     )
-    made = dataclasses.replace(made, samples=samples, launches=LAUNCHES, iterations=LAUNCHES * SAMPLES)
+    metrics = {**made.metrics, "latency_median_ms": median(values), "latency_ci_low_ms": median(values)}
+    made = dataclasses.replace(made, samples=samples, launches=LAUNCHES, iterations=LAUNCHES * SAMPLES, metrics=metrics)
     text = dumps(made)
     for number in itertools.count(1):
         if size_bytes <= 0:
