@@ -30,8 +30,6 @@ from benchmarking.devices.support.torch_gpu import (
 )
 
 WHEEL_INDEX = "cu130"
-OLDER_WHEEL_INDEX = "cu126"
-"""For a driver that supports CUDA 12, with which no build for 13 runs."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SENSORS = "sensors"
 """The fact whose reason says why a GPU is measured without NVML."""
@@ -110,9 +108,11 @@ class CudaDevice(TorchGpuKind):
             return (self.absent(f"the NVIDIA driver cannot list its GPUs ({error}): check nvidia-smi"),)
         finally:
             nvml.close()
-        cuda_version = devices[0].facts.values.get("cuda_driver_version")
-        if why_torch is not None and str(cuda_version).startswith("12."):
-            why_torch = why_not_torch("CUDA", OLDER_WHEEL_INDEX)
+        cuda_version, capability = (
+            devices[0].facts.values.get(fact) for fact in ("cuda_driver_version", "compute_capability")
+        )
+        if why_torch is not None:
+            why_torch = why_not_torch("CUDA", wheel_index(str(capability or ""), str(cuda_version or "")))
         return self.usable(devices, why_torch or why_not_driver(driver, cuda_version))
 
     def hide_others(self, devices: Sequence[Device]) -> None:
@@ -253,6 +253,17 @@ def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:
     except UnreadableError as error:
         shares_memory = str(error).startswith(NOT_SUPPORTED) and not nvidia.is_split(nvml, handle)
         return usable_memory_bytes(host_facts()) if shares_memory else None
+
+
+def wheel_index(capability: str, driver_cuda: str) -> str:
+    """The index of torch's builds to install for a compute capability and the CUDA version that the driver supports,
+    where torch's own table (`PYTORCH_RELEASES_CODE_CC` of 2.13) cannot be asked: no build for CUDA 13 runs with a
+    driver for 12 or has kernels below 7.5, and that for 12.6 has none from 10.0 on."""
+    if capability and _pair(capability) < (7, 5):
+        return "cu126"
+    if driver_cuda.startswith("12."):
+        return "cu129" if capability and _pair(capability) >= (10, 0) else "cu126"
+    return WHEEL_INDEX
 
 
 def how_to_get_kernels(torch: Any, capability: str, driver_cuda: str = "") -> str:

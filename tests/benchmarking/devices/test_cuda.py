@@ -434,9 +434,34 @@ def test_torch_built_without_cuda_is_named_with_its_version(nvml, monkeypatch):
     assert device.why_not.endswith(
         "pip install --upgrade torch==2.13.0 --index-url https://download.pytorch.org/whl/cu130"
     )
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver", "index"),
+    [
+        ((9, 0), 13000, "cu130"),
+        ((9, 0), 12040, "cu126"),
+        ((12, 0), 12080, "cu129"),
+        ((12, 0), 13000, "cu130"),
+        ((7, 0), 13000, "cu126"),
+        ((6, 1), 12040, "cu126"),
+    ],
+)
+def test_a_build_of_torch_is_advised_that_has_kernels_for_the_gpu_and_runs_with_the_driver(
+    nvml, monkeypatch, capability, driver, index
+):
+    import torch
+
+    monkeypatch.setattr(torch_gpu, "torch_build", lambda: TorchBuild(version="2.13.0+cpu"))
     module = nvml()
-    module.recording["system"]["nvmlSystemGetCudaDriverVersion"] = 12040
-    assert cuda.CudaDevice(module).probe()[0].why_not.endswith("whl/cu126")
+    module.recording["system"]["nvmlSystemGetCudaDriverVersion"] = driver
+    module.recording["devices"][0]["nvmlDeviceGetCudaComputeCapability"] = list(capability)
+    assert cuda.CudaDevice(module).probe()[0].why_not.endswith(f"whl/{index}")
+    codes = getattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC", None)
+    if codes is None:
+        pytest.skip("this torch has no table of the GPUs that its builds support")
+    kernels = [f"sm_{code}" for code in codes[f"{index[2:4]}.{index[4:]}"]["x86_64"]]
+    assert cuda.has_kernels(".".join(map(str, capability)), kernels)
 
 
 def test_a_driver_older_than_torchs_cuda_is_named_with_both_versions(nvml, monkeypatch):
