@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{text}\nbenchhouse COMMAND --help shows the flags of a command.", flush=True)
             return EXIT_OK if arguments else EXIT_USAGE
 
-        return run_command("benchhouse", print_help, [], only_prints=True)
+        return run_command("benchhouse", print_help, [])
     if arguments[0] in ("--version", "-V", "version"):
         from benchmarking.core.command_line import print_version
 

@@ -495,7 +495,7 @@ def print_version(name: str, argv: Sequence[str]) -> int:
         print(f"benchhouse {__version__}", flush=True)
         return EXIT_OK
 
-    return run_command(name, printed, argv, only_prints=True)
+    return run_command(name, printed, argv)
 
 
 def shows_tracebacks() -> bool:
