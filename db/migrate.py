@@ -57,6 +57,13 @@ Item = tuple[str, ...]
 Views = list[tuple[str, str]]
 """The name and the SQL of each view, as DuckDB lists them."""
 
+TABLES_SHA256 = (
+    "7bca9cf119bc43343a826f98d3eab62fdbe038a44f160ae36a5c5c1a0efb9579",  # DuckDB 1.5
+    "f7c8b63dd9cd8d57b730646060e255b62c70788b09067c23023bd23913f2b2a7",  # 2.0
+)
+"""Digests of the SQL of the newest version's tables, as each DuckDB lists it: a short cut, with which columns and
+constraints are not listed, a quarter of the time that it takes to open a file."""
+
 ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65"
 """Digest of the tables, columns and constraints of the newest version, as every DuckDB lists them. A file with them
 needs no further check, which would take 0.4 s."""
@@ -358,12 +365,14 @@ def refuse_foreign(
     is its name in messages.
     """
     name = current_database(connection) if database is None else database
-    items = _items(connection, name)
-    tables = {item[1] for item in items if item[0] == "table"}
+    listed: list[tuple[str, str]] = connection.execute(TABLES, [name]).fetchall()
+    tables = {table for table, _ in listed}
+    is_newest = not is_lake and _digest(listed) in TABLES_SHA256
+    items = set() if is_newest else _items(connection, name, tables)
     if BOOKKEEPING in tables and not is_overwritten:
         # The column of the versions is only read if it is a plain number: a generated one runs an expression.
         version = next((item[3:] for item in items if item[:3] == ("column", BOOKKEEPING, "version")), None)
-        if version is not None and (version[0], version[2]) == ("INTEGER", "None"):
+        if is_newest or (version is not None and (version[0], version[2]) == ("INTEGER", "None")):
             sql = f"SELECT version FROM {quoted(name)}.main.{quoted(BOOKKEEPING)}"
             refuse_newer(path, max((row[0] for row in connection.execute(sql).fetchall()), default=0))
     _refuse_kinds(connection, path, name)
@@ -376,7 +385,7 @@ def refuse_foreign(
     for view, _ in found:
         if view not in view_names():
             raise _foreign(path, "view", view)
-    if not tables or (is_lake and columns_digest(items) == COLUMNS_SHA256):
+    if is_newest or not tables or (is_lake and columns_digest(items) == COLUMNS_SHA256):
         return found
     if is_lake or _digest(items) != ITEMS_SHA256:
         # Compare table by table and column by column. A file of a newer program gets its own message.
@@ -434,10 +443,9 @@ def current_database(connection: Connection) -> str:
     return str(connection.execute("SELECT system.main.current_database()").fetchall()[0][0])
 
 
-def _items(connection: Connection, database: str) -> set[Item]:
+def _items(connection: Connection, database: str, tables: Iterable[str]) -> set[Item]:
     """The tables, their columns (table, name, type, NULL and default of each) and constraints, of the schema main: a
     file with another one is refused, but it may have a table with the name of one of ours."""
-    tables = {table for table, _ in connection.execute(TABLES, [database]).fetchall()}
     items: set[Item] = {("table", table) for table in tables}
     # The expression of a generated column is listed as its default, and runs when the column is read.
     for table, *column, default in connection.execute(COLUMNS, [database]).fetchall():
@@ -455,7 +463,7 @@ def _known_items() -> frozenset[Item]:
     with confined() as connection:
         for step in migrations():
             connection.execute(step.sql)
-            known |= _items(connection, current_database(connection))
+            known |= _items(connection, current_database(connection), table_list(connection))
     return frozenset(known)
 
 

@@ -224,7 +224,9 @@ def test_the_tables_and_views_of_this_version_are_recognised_at_once(rewritten, 
         plant(f"UPDATE schema_migrations SET applied_at = '2026-01-0{number + 1}'; CHECKPOINT")
     with duckdb.connect(str(database), read_only=True) as connection:
         name = migrate.current_database(connection)
-        assert migrate._digest(migrate._items(connection, name)) == migrate.ITEMS_SHA256
+        listed = connection.execute(migrate.TABLES, [name]).fetchall()
+        assert migrate._digest(listed) in migrate.TABLES_SHA256
+        assert migrate._digest(migrate._items(connection, name, dict(listed))) == migrate.ITEMS_SHA256
         assert migrate.are_own_views(migrate.stored_views(connection, name))
 
 
