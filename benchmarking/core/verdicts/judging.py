@@ -100,20 +100,27 @@ NORMAL = 1e6
 """Degrees of freedom from which Student's t is the normal distribution."""
 FEWEST_STEPS = 3
 """Distinct values from which the step of a clock shows."""
+SYSTEM_TICKS = (15.625, 0.015625)
+"""In ms and in s: the tick of Windows' system clock, 64 in a second, which has more digits than a time needs."""
 
 
 def resolution(values: Sequence[float], all_values: Sequence[float]) -> float:
     """The step of the clock that the values show, relative to their mean; nearly 0 for values with many digits.
 
     It is the largest step of which all values (of both sides) are multiples, or, if they have fewer than three distinct
-    values, one unit of their last digit: whole milliseconds that are all equal may be off by half of one.
+    values, one unit of their last digit, or a known tick: whole milliseconds that are all equal may be off by half of
+    one, and 31.25 ms are two ticks of a system clock.
     """
     centre, digits = fmean(values), decimals(all_values)
     if digits is None:
         return 0.0
     distinct = {round(value * 10**digits) for value in all_values}
-    unit = math.gcd(*distinct) if len(distinct) >= FEWEST_STEPS else 1
-    return float(unit / 10**digits / centre)
+    if len(distinct) >= FEWEST_STEPS:
+        step = math.gcd(*distinct) / 10**digits
+    else:  # of whole values, any may be a multiple of a tick by chance
+        ticks = (tick for tick in SYSTEM_TICKS if digits and all(decimals([one / tick]) == 0 for one in all_values))
+        step = max(next(ticks, 0.0), 1 / 10**digits)
+    return float(step / centre)
 
 
 MAX_Q = 0.004
