@@ -156,11 +156,11 @@ def _raise(arguments: argparse.Namespace) -> int:
 
     from db.analysis.gate.alerts import alerts_of, raise_alerts
     from db.analysis.gate.webhook import notify
-    from db.analysis.history.changes import refresh_changes, regressions
+    from db.analysis.history.changes import open_refreshed, regressions
 
-    refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     # The selection may contain the user's SQL, so it runs on a read-only connection.
-    with open_to_read(arguments) as warehouse:
+    opened, _ = open_refreshed(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
+    with opened as warehouse:
         confirmed = regressions(warehouse, metrics, dates=dates, selection=selection)
     with open_to_write(arguments) as warehouse:
         stored = raise_alerts(warehouse, confirmed)

@@ -130,16 +130,17 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
         judge_candidates,
         with_commands,
     )
-    from db.analysis.history.changes import refresh_changes, unstored_changes
+    from db.analysis.history.changes import open_refreshed, unstored_changes
 
+    refreshed = None
     if not arguments.no_alerts:
         try:
-            refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
+            refreshed, _ = open_refreshed(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
         except UnwritableError as error:
             note(f"{NAME}: {UNSTORED}: {error}")
             arguments.no_alerts = True
     scope, is_alike = Scope(run=arguments.run, session=session), True
-    with open_to_read(arguments) as warehouse:
+    with refreshed or open_to_read(arguments) as warehouse:
         for flag, prefix, sql in (("run", scope.run, OF_RUNS), ("session", scope.session, OF_SESSIONS)):
             if prefix is not None and (shared := shared_prefixes(warehouse, [(prefix, f"{flag}s", sql)])):
                 raise UsageError(f"--{flag} {shared[0]}: give more of the one to judge")

@@ -63,14 +63,16 @@ def main(argv: Sequence[str]) -> int:
 
     from db.analysis.gate.alerts import excursions_of
     from db.analysis.gate.candidates import OF_AB
-    from db.analysis.history.changes import refresh_changes
+    from db.analysis.history.changes import open_refreshed
     from db.analysis.history.histories import histories, results_not_judged, results_without_history
     from db.values import plain
 
     if arguments.update:
-        counts = refresh_changes(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
+        opened, counts = open_refreshed(arguments.db_path, [metric], lock_timeout_s=arguments.lock_timeout)
         note(f"{NAME}: {counts.text}")
-    with open_to_read(arguments) as warehouse:
+    else:
+        opened = open_to_read(arguments)
+    with opened as warehouse:
         limit = None if arguments.only_changes else arguments.rows
         series, count = histories(warehouse, selection, metric, limit=limit)
         changing = [one for one in series if one.change_points or one.trend]

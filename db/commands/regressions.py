@@ -32,6 +32,7 @@ from db.commands.arguments import (
     add_shared,
     chosen_metrics,
     command_parser,
+    open_to_read,
     plain_values,
     print_json,
     selection_in,
@@ -71,28 +72,27 @@ def main(argv: Sequence[str]) -> int:
 
     from db.analysis.gate.alerts import OPEN, list_alerts, with_recovery
     from db.analysis.gate.gate import DETECTOR
-    from db.analysis.history.changes import SearchCounts, refresh_changes, regressions
+    from db.analysis.history.changes import open_refreshed, regressions
     from db.analysis.history.histories import LEAST_RUNS, results_not_judged, series_too_short, worse_trends
     from db.connection import UnwritableError
     from db.file_copy import copy_unlocked
-    from db.warehouse import COPY_FOLDER, Warehouse
+    from db.warehouse import COPY_FOLDER
 
     with ExitStack() as stack:
-        path = arguments.db_path
+        refreshed, path = None, arguments.db_path
         if not arguments.no_update:
             try:
-                counts = refresh_changes(path, metrics, lock_timeout_s=arguments.lock_timeout)
+                refreshed = open_refreshed(path, metrics, lock_timeout_s=arguments.lock_timeout)
             except UnwritableError as error:
-                counts = SearchCounts()
                 if is_lake(path):
                     note(f"{NAME}: only the stored change points are shown: {error}")
                 else:
                     note(f"{NAME}: the change points are not stored: {error}")
                     path = str(copy_unlocked(Path(path), stack.enter_context(temporary_folder(COPY_FOLDER))))
-                    counts = refresh_changes(path, metrics, lock_timeout_s=arguments.lock_timeout)
-            if counts.series:
-                note(f"{NAME}: {counts.text}")
-        warehouse = stack.enter_context(Warehouse.open(path, read_only=True, lock_timeout_s=arguments.lock_timeout))
+                    refreshed = open_refreshed(path, metrics, lock_timeout_s=arguments.lock_timeout)
+        warehouse = stack.enter_context(open_to_read(arguments) if refreshed is None else refreshed[0])
+        if refreshed is not None and refreshed[1].series:
+            note(f"{NAME}: {refreshed[1].text}")
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
         trends = worse_trends(warehouse, metrics, selection, dates)
         raised = [

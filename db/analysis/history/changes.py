@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, fields
 from datetime import datetime
 from functools import partial
@@ -271,24 +272,23 @@ def _detector() -> str:
     return f"{NAME} {VERSION} {canonical_hash(asdict(PARAMETERS))[:16]}"
 
 
-def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> SearchCounts:
-    """Update the stored change points of a warehouse file. Raises as `Warehouse.open` does.
+def open_refreshed(path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> tuple[Warehouse, SearchCounts]:
+    """The warehouse, open to read, after its stored change points were updated. Raises as `Warehouse.open` does.
 
-    The file is opened for writing only if there is something to store, so others can keep reading it otherwise.
+    It is opened for writing only if there is something to store, so others can keep reading it otherwise.
     """
-    try:
-        with Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s) as warehouse:
-            stale: dict[Metric, list[str] | None] = {
-                metric: found for metric in metrics if (found := stale_series(warehouse, metric))
-            }
-    except OutdatedError:  # opening it for writing upgrades it
-        stale = dict.fromkeys(metrics)
+    stale: dict[Metric, list[str] | None] = dict.fromkeys(metrics)
+    with ExitStack() as stack, suppress(OutdatedError):  # opening it for writing upgrades it
+        warehouse = stack.enter_context(Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s))
+        stale = {metric: found for metric in metrics if (found := stale_series(warehouse, metric))}
+        if not stale:
+            stack.pop_all()
+            return warehouse, SearchCounts()
     counts = SearchCounts()
-    if stale:
-        with Warehouse.open(path, lock_timeout_s=lock_timeout_s, create=False) as warehouse:
-            for metric, series in stale.items():
-                counts += update_changes(warehouse, metric, series=series)
-    return counts
+    with Warehouse.open(path, lock_timeout_s=lock_timeout_s, create=False) as warehouse:
+        for metric, series in stale.items():
+            counts += update_changes(warehouse, metric, series=series)
+    return Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s), counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
