@@ -28,6 +28,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import (
     BenchhouseError,
     UnsupportedError,
+    UsageError,
     always_after,
     is_out_of_memory,
     memory_errors,
@@ -55,6 +56,7 @@ from benchmarking.core.records import (
     Scalar,
     Workload,
 )
+from benchmarking.core.untrusted.redaction import LEFT_OUT
 from benchmarking.runtimes.support.torch.counting import BY_DEVICE, NAMES, count_work
 
 OPTION = "variant"
@@ -99,6 +101,12 @@ class BenchRuntime(Runtime):
         from benchmarking.benches.discovery import load_class
 
         path = Path(cell.workload.path or "")
+        options = cell.workload.config.get("options")
+        if isinstance(options, dict) and (secret := next((key for key in options if options[key] == LEFT_OUT), None)):
+            raise UsageError(
+                f"{cell.workload.model_id}: its {secret} is a secret, which is neither stored nor sent to other "
+                "machines: measure it here in a new run, or let the benchmark read it from the environment"
+            )
         with stage("import"):
             bench = load_class(path, str(cell.workload.config["bench"]))
         return BenchSession(bench, path, cell, handle)

@@ -45,7 +45,7 @@ ALWAYS_SECRET = (
 )
 SECRET_AT_THE_END = (
     *ALWAYS_SECRET,
-    *("token", "key", "pass", "pwd", "auth", "cookie", "bearer", "signature", "pat", "sig"),
+    *("token", "key", "pass", "pwd", "auth", "cookie", "bearer", "signature", "pat", "sig", "jwt"),
 )
 SEVERAL = ("secrets", "passwords", "credentials", "apikeys")
 """Endings of the names of several secrets."""
@@ -89,6 +89,9 @@ NUMBERS = re.compile(
 )
 """A shape or a list of numbers, or its beginning: what `attn_key=[64, 64]` and `key: float32[8, 64]` state."""
 URL_PASSWORD = re.compile(r"""://[^/@:\s'"<>?#]{0,100}:(?!\d{1,5}(?:[/?#]|$))([^\s'"<>]{1,300})@(?!sha256:)""")
+SECRET_FLAGS = ("key", "hft", "ak", "sk")
+"""Flags of secrets, beside those with the name of one: -hft is llama.cpp's --hf-token, --ak and --sk are an access key
+and its secret key."""
 READ_BYTES = 256_000
 """Of a log, so much is searched for secrets before its last lines are taken."""
 MIN_KNOWN = 6
@@ -186,10 +189,16 @@ def is_secret_name(name: str) -> bool:
 def is_plain(name: str, value: str) -> bool:
     """Whether the value of a secret's name is none. Tokens and keys are counted and measured, so numbers and lists of
     them are none of theirs; a password may be a number of four digits or more."""
-    if not (words_of(name) or [""])[-1].endswith((*ALWAYS_SECRET, *SEVERAL, *JOINED_PASSWORDS)):
+    if not is_password_name(name):
         return PLAIN_VALUE.fullmatch(value) is not None or NUMBERS.fullmatch(value) is not None
     is_number = NUMBER.fullmatch(value) is not None and sum(map(str.isdigit, value)) >= 4
     return PLAIN_VALUE.fullmatch(value) is not None and not is_number
+
+
+@lru_cache(maxsize=4096)
+def is_password_name(name: str) -> bool:
+    """Whether a value of this name may be a secret even if it is a number: one that somebody chose."""
+    return (words_of(name) or [""])[-1].endswith((*ALWAYS_SECRET, *SEVERAL, *JOINED_PASSWORDS))
 
 
 def is_weak(name: str, value: str) -> bool:
@@ -199,7 +208,7 @@ def is_weak(name: str, value: str) -> bool:
 
 def is_secret_flag(name: str) -> bool:
     """Whether the argument after this flag is a secret."""
-    return is_secret_name(name) or name.lstrip("-") in ("key", "hft")  # -hft is llama.cpp's --hf-token
+    return is_secret_name(name) or name.lstrip("-") in SECRET_FLAGS
 
 
 @lru_cache(maxsize=4096)
@@ -291,7 +300,7 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
         elif (
             equals
             and " " not in name
-            and is_secret_name(name)
+            and (is_secret_flag(name) if name.startswith("-") else is_secret_name(name))
             and not (is_file or is_weak(name, given) or is_plain(name, given))
         ):
             result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
@@ -314,6 +323,8 @@ NAMED_VALUES = frozenset({"tags", "environment_variables", "kept"})
 """Fields whose keys are chosen by users."""
 PUBLIC_SOURCES = ("hub", "catalog")
 """Sources of models whose names are public, and no names of hosts."""
+BENCH = "bench"
+"""Source of a user-written benchmark, whose "config" is no model's, but has what its author gave it."""
 FOREIGN_TEXTS = frozenset({"config"})
 """A model's configuration, whose texts are parts of the model: only secrets with a known format are removed."""
 
@@ -477,17 +488,24 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
             return ""
         return cleaned(value, field in FOREIGN_TEXTS, field in NAMED_VALUES or name == "description")
     if type(value) in NO_TEXTS:
-        return value
+        is_secret = type(value) is int and field not in FOREIGN_TEXTS and is_password_name(name)
+        return LEFT_OUT if is_secret and not is_plain(name, str(value)) else value
     if isinstance(value, OBJECT):
         if field not in FOREIGN_TEXTS:
             value = _without_named_value(value, name)
-        is_public = value.get("source") in PUBLIC_SOURCES
+        is_public, is_bench = value.get("source") in PUBLIC_SOURCES, value.get("source") == BENCH
         return {
             cleaned(key, field in FOREIGN_TEXTS): each
-            if type(each) in NO_TEXTS
+            if type(each) in NO_TEXTS and not (type(each) is int and is_password_name(key))
             else cleaned(each, is_foreign=False, is_public=True)
             if is_public and key == "model_id" and isinstance(each, str)
-            else _redacted(each, key if _has_own_rule(key, field) else field, key, anonymous, cleaned)
+            else _redacted(
+                each,
+                key if _has_own_rule(key, field) and not (is_bench and key in FOREIGN_TEXTS) else field,
+                key,
+                anonymous,
+                cleaned,
+            )
             for key, each in value.items()
         }
     if isinstance(value, list | tuple):

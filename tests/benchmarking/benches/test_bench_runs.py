@@ -6,6 +6,7 @@ import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.scenario_file import scenario_file
+from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.runtimes.bench import PLUGIN
 
 pytestmark = pytest.mark.forked_children
@@ -328,6 +329,15 @@ def test_the_runtime_has_one_option(write, plan):
     cell = plan()[0].cell
     with pytest.raises(UsageError, match="runtime bench has no option 'attention'; it has variant"):
         PLUGIN.mode(cell.device, cell.workload, {"attention": "eager"})
+
+
+def test_a_secret_among_the_options_is_not_stored_and_needed_for_each_launch(write, plan):
+    """Also not with --resume, or on another machine."""
+    write("one.py", logging("    configs = [BenchmarkConfig(name='one', options={'api_key': 'abc9', 'ms': 2})]"))
+    stored = redacted_record(plan()[0])
+    assert stored.cell.workload.config["options"] == {"api_key": "***", "ms": 2}
+    with pytest.raises(UsageError, match=r"^one: its api_key is a secret, which is neither stored nor sent"):
+        PLUGIN.open(stored.cell, None, None, ())
 
 
 def test_a_command_overrides_a_configs_precision(write, plan):

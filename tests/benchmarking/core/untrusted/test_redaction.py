@@ -277,6 +277,12 @@ def test_fields_of_foreign_documents_are_redacted_by_name():
     value = {"argv": ["--api-key", "abc9", "-v"], "headers": [["X-Api-Key", "abc9"], ["api_key", "model"], ["a", "b"]]}
     left = {"argv": ["--api-key", "***", "-v"], "headers": [["X-Api-Key", "***"], ["api_key", "model"], ["a", "b"]]}
     assert redacted(value) == left
+    # A password may be a number; tokens are counted, and a key is an index.
+    value = {"password": 12345678, "passwd": {"value": 1}, "db": {"secret": 1234}, "jwt_sk": 5, "train_token": 10**9}
+    left = {"password": "***", "passwd": {"value": 1}, "db": {"secret": "***"}, "jwt_sk": 5, "train_token": 10**9}
+    assert redacted(value) == left
+    model = {"source": "hub", "config": {"password": 12345678, "api_key": "abc9"}}
+    assert redacted(model) == model
     harmless = {"outputs": ["past_key_values.0.key", "past_key_values.0.value"], "of": ["test_pass", "backward_pass"]}
     assert redacted(harmless) == harmless
 
@@ -300,8 +306,10 @@ def test_the_word_of_a_tag_and_the_key_of_a_project_are_no_secrets(monkeypatch):
 def test_secret_command_line_arguments_are_redacted():
     given = ["run", "--tag", "HF_TOKEN=a b", "--api-key", "abc", "--hf-token=abc", "--batch-sizes", "1,2"]
     given += ["p99_token=12", "stop_token=</s>", "-u", "ann:abc9def"]
+    given += ["--ak", "abc", "--sk=abc", "--sk=3", "--jwt", "abc", "-k", "a"]
     left = ["run", "--tag", "***", "--api-key", "***", "--hf-token=***", "--batch-sizes", "1,2"]
     left += ["p99_token=12", "stop_token=</s>", "-u", "ann:***"]
+    left += ["--ak", "***", "--sk=***", "--sk=3", "--jwt", "***", "-k", "a"]
     assert without_secret_arguments(given) == left
 
 
