@@ -261,6 +261,7 @@ def test_http_2_requests_that_the_server_has_not_begun_with_are_sent_again_once(
                     writer.close()
                     return
             writer.write(state.data_to_send())
+        writer.close()  # from Python 3.12 on, a server waits for its connections at its end
 
     async def run():
         server = await asyncio.start_server(answer, "127.0.0.1", 0)

@@ -210,7 +210,7 @@ def test_it_asks_for_confirmation(filled, monkeypatch, capsys, answer, code, lef
     ("arguments", "code", "words"),
     [
         (["--raw-older-than", "180"], 2, "expected days or weeks such as 180d or 26w: got '180'"),
-        (["--raw-older-than", "-3d"], 2, "expected one argument"),
+        (["--raw-older-than", "-3d"], 2, "--raw-older-than: expected"),
         ([], 2, "the following arguments are required: --raw-older-than"),
         (["--raw-older-than", "180d", "colour=red"], 2, "unknown selection 'colour'"),
         (["--raw-older-than", "999999d"], 2, "expected an age within the calendar: got '999999d'"),
