@@ -86,11 +86,22 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is not None:
         yield from _runs(file, top_fields(file))
         return
-    file.give_way_to(file.called.with_suffix(".json"), recognises)
     rows = (pair for pair in csv_table_rows(file, IS_HEADER) if (pair[1].peek("iteration") or "").isdecimal())
     tables = grouped(((table, *map(row.peek, OF_ALL)), row) for table, row in rows)  # joined files have several
-    for index, own in enumerate(tables.values()):
-        yield from _runs(file, _of_table(file, own), index, is_alone=len(tables) == 1)
+    read_tables = [_of_table(file, own) for own in tables.values()]
+    calls = set[float]().union(*(_generation_times(table.unread_copy()) for table in read_tables))
+    file.give_way_to(  # a user names both, and may have given one name to the reports of two runs
+        file.called.with_suffix(".json"),
+        lambda other: recognises(other) and calls <= _generation_times(top_fields(other)),
+    )
+    for index, table in enumerate(read_tables):
+        yield from _runs(file, table, index, is_alone=len(tables) == 1)
+
+
+def _generation_times(top: Fields) -> set[float]:
+    """The times of the calls, of five digits in both reports."""
+    times = (call.peek("generation_time") for call in top.section("perfdata").objects("results") or ())
+    return {time for time in times if isinstance(time, int | float)}
 
 
 def _of_table(file: ForeignFile, rows: Sequence[Fields]) -> Fields:

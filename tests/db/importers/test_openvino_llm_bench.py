@@ -85,11 +85,14 @@ def test_joined_tables_and_rows_of_another_model_are_runs_of_their_own(tmp_path)
     assert len({run.run_id for run in (first, other, again)}) == 3
 
 
-def test_the_csv_is_left_to_the_json_in_its_folder(tmp_path):
-    shutil.copy(FOLDER / "report.json", tmp_path / "a.json")
+def test_the_csv_is_left_to_the_json_of_its_run(tmp_path):
     shutil.copy(FOLDER / "table.csv", tmp_path / "a.csv")
+    shutil.copy(FOLDER / "report.json", tmp_path / "a.json")
     with pytest.raises(NoResultsError, match=r"all its numbers are in a\.json"):
         only_run(tmp_path / "a.csv")
+    report = (FOLDER / "report.json").read_text()
+    (tmp_path / "a.json").write_text(report.replace('"generation_time": 0.82', '"generation_time": 0.81'))
+    assert only_run(tmp_path / "a.csv").results, "a report of one name, of another run"
 
 
 def test_a_step_of_an_image_is_not_a_token(changed):
