@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -138,14 +138,16 @@ def examined(empty_database: Path) -> Examined:
     return known
 
 
-@pytest.fixture(autouse=True)
-def creation_of_databases(monkeypatch: pytest.MonkeyPatch, empty_database: Path, examined: Examined) -> None:
-    """A warehouse that a test makes in this process is a copy: applying all migrations takes a second of a processor.
-    One that it has closed is not examined anew. Tests of creating override this."""
-    monkeypatch.setattr(warehouse, "_create", examined.create)
-    monkeypatch.setattr(migrate, "refuse_foreign", examined.refuse_foreign)
-    monkeypatch.setattr(Warehouse, "close", lambda opened: examined.close(opened))
-    monkeypatch.setattr(Popen, "empty_database", empty_database)
+@pytest.fixture(scope="module", autouse=True)
+def creation_of_databases(empty_database: Path, examined: Examined) -> Iterator[None]:
+    """A warehouse that a test, or a fixture of its file, makes in this process is a copy: applying all migrations takes
+    a second of a processor. One that it has closed is not examined anew. Tests of creating override this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warehouse, "_create", examined.create)
+        patch.setattr(migrate, "refuse_foreign", examined.refuse_foreign)
+        patch.setattr(Warehouse, "close", lambda opened: examined.close(opened))
+        patch.setattr(Popen, "empty_database", empty_database)
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)
