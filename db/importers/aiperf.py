@@ -5,6 +5,8 @@ with; the first versions of AIPerf have the metrics under "records". The CSV has
 GenAI-Perf's are rounded to two digits, and the name of its folder describes the load. GenAI-Perf's files have no date,
 version or device.
 
+If the list of requests of AIPerf (profile_export.jsonl) is in the folder of the JSON, its times are the samples.
+
 The file of a sweep of AIPerf (profile_export_aiperf_sweep.json) has the means of each combination of parameters,
 without model and settings; it is read if the files of its runs are not in the same folder.
 """
@@ -14,21 +16,25 @@ from __future__ import annotations
 import json
 import math
 import re
+from array import array
 from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
 from typing import Any
 
 from benchmarking.core.doubts import doubt
-from benchmarking.core.records import Doubt, Result, Scalar
+from benchmarking.core.records import Doubt, Result, Samples, Scalar
 from benchmarking.core.text import grouped
 from db.importers.support.building import UNNAMED, ForeignRun, Format, is_amd
-from db.importers.support.files import ForeignFile, called_like
-from db.importers.support.measures import MS_PER_WORD
+from db.importers.support.files import ForeignFile, beside, called_like
+from db.importers.support.measures import MS_PER_WORD, measured
 from db.importers.support.reading import (
     INT32_MAX,
     Fields,
     csv_header,
     csv_lines,
     find_header,
+    has_keys,
+    json_objects,
     parsed_number,
     shortened,
     top_fields,
@@ -61,6 +67,13 @@ EXPORT_COLUMNS: Columns = {
     ("time_to_first_token", "p50"): "time_to_first_token_ms",
 }
 NAMES = ("request_latency", "request_throughput")
+RAW = {
+    "request_latency": "latency_wall",
+    "time_to_first_token": "time_to_first_token",
+    "inter_token_latency": "time_per_output_token",
+}
+"""Metric of a request -> metric of its samples."""
+OF_A_REQUEST = {"metadata", "metrics"}
 EXPORT_DEFINITIONS = {
     "latency": "request_latency: from sending a request to its last response",
     "throughput_samples_per_sec": "request_throughput: requests over the time of the whole load",
@@ -135,10 +148,16 @@ FOLDER = re.compile(r".*(concurrency|request_rate)(\d+(?:\.\d+)?)")
 def is_aiperf(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
-        return bool(csv_header(file, _is_aiperf_header))
+        return bool(csv_header(file, _is_aiperf_header)) or _has_requests(file)
     if _of_several_runs(data) is not None:
         return True
     return _is_export(data) and ("aiperf_version" in data or bool(AIPERF_INPUT & data["input_config"].keys()))
+
+
+def _has_requests(file: ForeignFile) -> bool:
+    """Whether the file has a request of AIPerf on each line."""
+    first = next(iter(file.json_lines), None)
+    return has_keys(first, OF_A_REQUEST) and has_keys(first["metadata"], {"request_start_ns"})
 
 
 def _of_several_runs(data: Any) -> str | None:
@@ -162,6 +181,8 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
     if (aggregated := _of_several_runs(file.json)) is not None:
         yield from _of_sweep(file, aggregated)
         return
+    if _has_requests(file):
+        file.without_results(f"requests of a load: their times are imported with {RUN_FILE} in their folder")
     if file.json is None:  # the CSV, which has no settings
         file.give_way_to(file.called.with_suffix(".json"), is_aiperf)
         settings = {"input_config": {"endpoint": {"model_names": [UNNAMED]}}}
@@ -193,7 +214,8 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
     if len(measuring) > 1:  # whose requests are one result
         of_load = {"phases": json.dumps([one.unread_copy().other_settings(("name", "kind")) for one in measuring])}
         load = Fields(file, {name: load.peek(name) for name in load if name == "type"}, load.path)
-    result = _export_result(top, OURS, load, [*doubts, *rising(of_load)], _requested(config))
+    samples = _request_times(file, top)
+    result = _export_result(top, OURS, load, [*doubts, *rising(of_load)], _requested(config), samples)
     arrivals = next((stated for name in PATTERN if (stated := load.text(name))), None)
     yield ForeignRun(
         stated_times=(top.text("start_time"),),
@@ -214,6 +236,34 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
         results=[result],
         kept=top.rest(),
     )
+
+
+def _request_times(file: ForeignFile, top: Fields) -> list[Samples]:
+    """The times of the requests that succeeded, from the list beside a report; none if their means are not those of the
+    report, as in the list of another run or of a part of the requests."""
+    name = file.called.name.removesuffix(".json").removesuffix("_aiperf")  # of --profile-export-prefix
+    listed = None if file.json is None else beside(file, file.called.with_name(f"{name}.jsonl"))
+    if listed is None:
+        return []
+    times = {metric: array("d") for metric in RAW}
+    for request in json_objects(file, listed.json_lines, f"{name}.jsonl: line"):
+        about, metrics = request.section("metadata"), request.section("metrics")
+        kind = about.text("phase_kind") or about.text("benchmark_phase")
+        if request.peek("error") is None and not about.flag("was_cancelled") and kind != "warmup":
+            for metric, found in times.items():
+                if (time := _ms(metrics.section(metric), "value")) is not None:
+                    found.append(time)
+    means = {metric: _ms(_metric(top, metric), "avg") for metric in RAW}
+    return [
+        measured(RAW[metric], found)
+        for metric, found in times.items()
+        if found and (mean := means[metric]) is not None and math.isclose(fmean(found), mean, rel_tol=1e-6)
+    ]
+
+
+def _ms(metric: Fields, name: str) -> float | None:
+    """A value of a metric in the unit that it states, in ms."""
+    return metric.scaled(name, SCALES.get(metric.text("unit") or "", ("ms", 1.0))[1], low=0)
 
 
 def _gpus(top: Fields) -> dict[str, Any]:
@@ -391,6 +441,7 @@ def _export_result(
     load: Fields,
     doubts: Sequence[Doubt] = (),
     requested: Sequence[float | None] = (None, None),
+    samples: Sequence[Samples] = (),
 ) -> Result:
     """The result of the one load in such a file, with these settings. `columns` are the tool's columns in addition to
     `EXPORT_COLUMNS`; `requested` are the lengths of prompts and answers that the settings ask for."""
@@ -433,6 +484,7 @@ def _export_result(
         failed=_metric(top, "error_request_count").number("avg"),
         doubts=doubts,
         stated=metrics,
+        samples=samples,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 
@@ -10,6 +11,7 @@ import pytest
 from benchmarking.core.errors import FormatError
 from db.importers.aiperf import AIPERF, GENAI_PERF
 from db.importers.support.files import NoResultsError, read_file, recognising
+from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 IMPORTS = FIXTURES / "imports"
@@ -101,6 +103,34 @@ def test_each_value_of_an_aiperf_export_is_imported():
     assert (run.started_at, run.origin.tool_version) == ("2026-11-21T13:31:11.582535+00:00", "0.13.0")
     assert run.provenance.command[0].startswith("aiperf profile -m 'demo/model'")
     assert [doubt.kind for doubt in result.doubts] == ["time_zone_unknown"]
+
+
+@pytest.mark.parametrize(("report", "listed"), [("a_aiperf.json", "a.jsonl"), ("a.json", "a.jsonl.gz")])
+def test_the_times_of_aiperfs_requests_are_its_samples_if_they_have_the_means_of_the_report(tmp_path, report, listed):
+    def line(latency_ms, *, error=None, **about):
+        metrics = {"request_latency": (latency_ms / 1e3, "sec"), "time_to_first_token": (9.0, "ms")}
+        about = {"request_start_ns": 1, "benchmark_phase": "profiling", "was_cancelled": False, **about}
+        values = {name: {"value": value, "unit": unit} for name, (value, unit) in metrics.items()}
+        return json.dumps({"metadata": about, "metrics": values, "error": error})
+
+    data = json.loads(AIPERF_EXPORT.read_text())
+    data["request_latency"] |= {"avg": 150.0, "p50": 150.0}
+    (tmp_path / report).write_text(json.dumps(data))
+    lines = [line(100), line(900, phase_kind="warmup"), line(900, error={"code": 500}), line(200), "[1]"]
+    text = "\n".join([*lines, line(900, was_cancelled=True)]).encode()
+    (tmp_path / listed).write_bytes(gzip.compress(text) if listed.endswith(".gz") else text)
+    with left_out("a.jsonl: line 5: expected an object"):
+        (result,) = only_run(AIPERF, tmp_path / report).results
+    # Those of another load have another mean: the first tokens.
+    assert [(one.metric, one.values) for one in result.samples] == [("latency_wall", (100.0, 200.0))]
+    assert (result.metrics["latency_median_ms"], result.metrics["time_to_first_token_ms"]) == (
+        150.0,
+        104.89507049999999,
+    )
+    with pytest.raises(
+        NoResultsError, match=r"requests of a load: their times are imported with profile_export_aiperf"
+    ):
+        only_run(AIPERF, tmp_path / listed)
 
 
 def test_a_truncated_load_is_invalid(changed):
