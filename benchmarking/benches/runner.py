@@ -29,6 +29,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.scenario_file import scenario_file
 from benchmarking.core.text import told_apart
+from benchmarking.core.untrusted.redaction import know_secrets_named
 from benchmarking.measure.context import DEFAULT_PROFILE, ProfileName, Settings, settings
 from benchmarking.runtimes.bench import PLUGIN as BENCH_RUNTIME
 from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S
@@ -262,7 +263,8 @@ def replaced_configs(
 
 def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:
     """A benchmark as a workload. The folder of its file and the name for its results are not part of its identity; the
-    worker finds it by `path`."""
+    worker finds it by `path`. Secrets among its options are replaced in every text from now on."""
+    know_secrets_named(config.options)
     identity: dict[str, Json] = {
         "bench": bench.class_name,
         "file": Path(bench.path).name,

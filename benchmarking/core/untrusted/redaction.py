@@ -131,6 +131,13 @@ def know_secrets_in(arguments: Iterable[str]) -> None:
             know_secret(password)
 
 
+def know_secrets_named(values: Mapping[str, object]) -> None:
+    """Know the secrets among values with names, such as the options of a user-written benchmark."""
+    for name, value in values.items():
+        if is_secret_value(name, value):
+            know_secret(str(value))
+
+
 def known_secrets() -> Known:
     """The values of all known secrets at this moment."""
     found = set(_given)
@@ -199,6 +206,13 @@ def is_plain(name: str, value: str) -> bool:
 def is_password_name(name: str) -> bool:
     """Whether a value of this name may be a secret even if it is a number: one that somebody chose."""
     return (words_of(name) or [""])[-1].endswith((*ALWAYS_SECRET, *SEVERAL, *JOINED_PASSWORDS))
+
+
+def is_secret_value(name: str, value: object) -> bool:
+    """Whether a value of this name, of a field, is a secret: a text, or a number that somebody chose."""
+    if isinstance(value, str):
+        return is_secret_field(name) and not is_plain(name, value)
+    return type(value) is int and is_password_name(name) and not is_plain(name, str(value))
 
 
 def is_weak(name: str, value: str) -> bool:
@@ -481,15 +495,14 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
         if field in NAMED_VALUES:
             is_secret = is_secret_name(name) and not (field == "tags" and is_weak(name, value))
         else:  # of a foreign document, such as a header
-            is_secret = field not in FOREIGN_TEXTS and is_secret_field(name) and not is_plain(name, value)
+            is_secret = field not in FOREIGN_TEXTS and is_secret_value(name, value)
         if is_secret:
             return LEFT_OUT
         if anonymous and name == "host":
             return ""
         return cleaned(value, field in FOREIGN_TEXTS, field in NAMED_VALUES or name == "description")
     if type(value) in NO_TEXTS:
-        is_secret = type(value) is int and field not in FOREIGN_TEXTS and is_password_name(name)
-        return LEFT_OUT if is_secret and not is_plain(name, str(value)) else value
+        return LEFT_OUT if field not in FOREIGN_TEXTS and is_secret_value(name, value) else value
     if isinstance(value, OBJECT):
         if field not in FOREIGN_TEXTS:
             value = _without_named_value(value, name)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.scenario_file import scenario_file
-from benchmarking.core.untrusted.redaction import redacted_record
+from benchmarking.core.untrusted.redaction import redacted_record, without_secrets
 from benchmarking.runtimes.bench import PLUGIN
 
 pytestmark = pytest.mark.forked_children
@@ -333,8 +333,12 @@ def test_the_runtime_has_one_option(write, plan):
 
 def test_a_secret_among_the_options_is_not_stored_and_needed_for_each_launch(write, plan):
     """Also not with --resume, or on another machine."""
-    write("one.py", logging("    configs = [BenchmarkConfig(name='one', options={'api_key': 'abc9', 'ms': 2})]"))
-    stored = redacted_record(plan()[0])
+    write(
+        "one.py", logging("    configs = [BenchmarkConfig(name='one', options={'api_key': 'q7-of-a-bench', 'ms': 2})]")
+    )
+    own = plan()[0]
+    assert without_secrets(own.cell.subject) == "one [api_key ***, ms 2]", "in logs and errors"
+    stored = redacted_record(own)
     assert stored.cell.workload.config["options"] == {"api_key": "***", "ms": 2}
     with pytest.raises(UsageError, match=r"^one: its api_key is a secret, which is neither stored nor sent"):
         PLUGIN.open(stored.cell, None, None, ())
