@@ -32,6 +32,7 @@ HOMONYMS = {
     "benchmarking/benches/runner.py": {"bench": "the source of a workload, and a key of its facts"},
     "benchmarking/core/codec.py": {"null": "JSON"},
     "benchmarking/core/untrusted/redaction.py": {
+        "bench": "the source of a workload",
         "null": "a word for no host",
         "onnxruntime": "a word of other texts",
         "openvino": "a word of other texts",
