@@ -36,7 +36,8 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (getattr(si
 # and tests of small models take five times as long. To be set before torch is imported, here and in every child.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# A reader takes all processors for an answer, which for the few rows of tests costs a tenth more. Their children do.
+# A reader takes all processors for an answer, which for the few rows of tests costs a tenth more. Commands
+# that tests start still do.
 FILE_FORMAT["threads"] = 1
 
 

@@ -209,10 +209,13 @@ def is_password_name(name: str) -> bool:
 
 
 def is_secret_value(name: str, value: object) -> bool:
-    """Whether a value of this name, of a field, is a secret: a text, or a number that somebody chose."""
+    """Whether a value of this name, of a field, is a secret: a text, or a number that somebody chose. The number of
+    several secrets is a count."""
     if isinstance(value, str):
         return is_secret_field(name) and not is_plain(name, value)
-    return type(value) is int and is_password_name(name) and not is_plain(name, str(value))
+    if type(value) is not int or not is_password_name(name) or words_of(name)[-1].endswith(SEVERAL):
+        return False
+    return not is_plain(name, str(value))
 
 
 def is_weak(name: str, value: str) -> bool:

@@ -278,8 +278,8 @@ def test_fields_of_foreign_documents_are_redacted_by_name():
     left = {"argv": ["--api-key", "***", "-v"], "headers": [["X-Api-Key", "***"], ["api_key", "model"], ["a", "b"]]}
     assert redacted(value) == left
     # A password may be a number; tokens are counted, and a key is an index.
-    value = {"password": 12345678, "passwd": {"value": 1}, "db": {"secret": 1234}, "jwt_sk": 5, "train_token": 10**9}
-    left = {"password": "***", "passwd": {"value": 1}, "db": {"secret": "***"}, "jwt_sk": 5, "train_token": 10**9}
+    value = {"password": 12345678, "passwd": {"value": 1}, "db": {"secret": 1234}, "secrets": 5000, "a_token": 10**9}
+    left = {"password": "***", "passwd": {"value": 1}, "db": {"secret": "***"}, "secrets": 5000, "a_token": 10**9}
     assert redacted(value) == left
     model = {"source": "hub", "config": {"password": 12345678, "api_key": "abc9"}}
     assert redacted(model) == model
