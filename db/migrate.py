@@ -69,12 +69,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "a4278becd541cceb938c3960228d5fe9e6bcb1f794d047499c64e74eb6e682a8",  # created and read by DuckDB 1.5
-    "48b556cbff7039971aa08e896d0d31905fda59d622c60e88725e6d540a542212",  # created and read by 2.0
-    "c230acbfdd160368a0931cf0fb996250756b8bd26197b258653ceeccae4e7076",  # created by 1.5, read by 2.0
-    "d5c6e899c5e8f9578a76468ae1736c9bbe3b1a6a88388781655317c9713eefde",  # created by 2.0, read by 1.5
-    "e6dcfd0fad8c8c4807879cd7713a361140771d74c65cd800140af3cf6b506352",  # that, next written by 2.0, read by 1.5
-    "9036073872abf7b89d891838795a8e3008b56da12debc2783c4b0283048a7da9",  # the first, next written by 2.0, read by 1.5
+    "e2c1f0c2622db60697d2db8484aee5efe2744c6a1bfd43e8849eb6cdf92a6c4f",  # created and read by DuckDB 1.5
+    "2791c70e9811168331bd1dfdaa7997225826e74cca340cc6a52575d10dc9e099",  # created and read by 2.0
+    "ec970f91cac3c9a8621e8951b90259cb2ee4dae020e113a97f60e9cf2a38a989",  # created by 1.5, read by 2.0
+    "ff5e15c300cc2c4d1a2cfcce23fc2a70f89c9e7981bb3898db7fa53eadf58c78",  # created by 2.0, read by 1.5
+    "b31c4115c6babaf6a7de94a592d2fec49095dba5c4ded7c3811e7f0239cb4b90",  # that, next written by 2.0, read by 1.5
+    "58889060385b6e0d20c39a2c26a9b539425ea80f691f7ee8359b5d4b597e7d83",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

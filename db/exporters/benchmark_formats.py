@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf, isfinite
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -174,13 +175,15 @@ def times_and_speeds(result: Result) -> dict[str, Any]:
     point = result.point
     tokens = point.batch_size * ((point.sequence_length or 0) + (point.new_tokens or 0))
     calls_ns = [value * NS_PER_MS for value in calls_ms]
-    rates = [tokens * NS_PER_S / value for value in calls_ns]
+    # A call that is said to take no time has no speed, and a mean without it would be one of other calls.
+    rates = [tokens * NS_PER_S / value if value else inf for value in calls_ns]
+    rates = rates if isfinite(sum(rates)) else []
     several = len(calls_ns) > 1
     return {
         "avg_ns": round(fmean(calls_ns)),
         "stddev_ns": round(stdev(calls_ns)) if several else None,
-        "avg_ts": fmean(rates),
-        "stddev_ts": stdev(rates) if several else None,
+        "avg_ts": fmean(rates) if rates else None,
+        "stddev_ts": stdev(rates) if several and rates else None,
     }
 
 

@@ -6,7 +6,7 @@ SELECT
     launch,
     phase,
     ordinal,
-    started_at + to_microseconds(CAST(intended_ms * 1000 AS BIGINT)) AS intended_at,
+    TRY(started_at + to_microseconds(CAST(intended_ms * 1000 AS BIGINT))) AS intended_at,
     sent_ms - intended_ms AS lateness_ms,
     first_token_ms - intended_ms AS time_to_first_token_ms,
     CASE WHEN tokens_streamed > 1 AND coalesce(last_token_ms, token_ms[-1], end_ms) - first_token_ms >= 0.1

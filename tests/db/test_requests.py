@@ -72,6 +72,15 @@ def test_latencies_count_from_the_intended_start(warehouse):
     assert refused["intended_at"].isoformat() == "2026-01-02T03:04:05.512500"
 
 
+def test_a_start_beyond_all_dates_is_unknown_and_the_other_requests_keep_theirs(warehouse):
+    load = make_load(rates=(1.0,))
+    far = make_requests(intended_ms=(0.5, 1e17), sent_ms=(0.625, None), end_ms=(5.0, 1e17))
+    warehouse.ingest(replace(load, results=(replace(load.results[0], requests=(far,)),)))
+    first, second = warehouse.query("SELECT intended_at FROM request_times ORDER BY ordinal").dicts()
+    assert first["intended_at"].isoformat() == "2026-01-02T03:04:05.500500"
+    assert second["intended_at"] is None
+
+
 def test_a_response_that_arrived_in_one_piece_has_no_time_per_output_token(warehouse):
     load = make_load(rates=(1.0,))
     (result,) = load.results

@@ -425,6 +425,16 @@ def test_without_raw_samples_only_the_stored_mean_is_exported(make_run):
     assert times_and_speeds(replace(result, metrics={})) == {"avg_ns": None}
 
 
+@pytest.mark.parametrize("shortest", [0.0, 1e-320])
+def test_calls_of_which_one_takes_no_time_have_no_speed(make_run, shortest):
+    from db.exporters.benchmark_formats import times_and_speeds
+
+    result = make_run(batch_sizes=(1,), sequence_lengths=(32,)).results[0]
+    calls = replace(result.samples[0], values=(8.0, shortest, 4.0))
+    speeds = times_and_speeds(replace(result, samples=(calls,)))
+    assert (speeds["avg_ns"], speeds["avg_ts"], speeds["stddev_ts"]) == (4_000_000, None, None)
+
+
 def test_anonymous_run_files_do_not_name_their_host_and_other_formats_are_refused(asked_database, capsys):
     from benchmarking import cli
 

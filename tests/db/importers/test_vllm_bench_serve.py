@@ -137,6 +137,15 @@ def test_each_appended_result_is_a_run_and_an_unlimited_load_has_a_doubt():
     assert len({first.run_id, second.run_id, third.run_id}) == 3
 
 
+@pytest.mark.parametrize(
+    ("duration", "peak", "is_possible"),
+    [(2.0, 40.0, True), (2.0, 22.0, True), (2.0, 20.0, False), (0.6, 20.0, True), (0.6, 18.0, False)],
+)
+def test_a_peak_of_whole_seconds_may_be_below_the_mean_of_a_short_load(changed, duration, peak, is_possible):
+    (run,) = changed(duration=duration, max_output_tokens_per_s=peak)
+    assert ("peak_below_mean" not in {doubt.kind for doubt in run.results[0].doubts}) == is_possible
+
+
 def test_a_zero_first_token_time_is_not_a_measurement():
     result = runs_of(FOLDER / "appended.json")[1].results[0]
     assert "time_to_first_token_ms" not in result.metrics
