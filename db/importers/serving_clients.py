@@ -448,7 +448,7 @@ def _offline_run(numbered: tuple[int, Fields]) -> ForeignRun:
     arguments = fields.section("arguments")
     return ForeignRun(
         key=str(number or ""),
-        model_id=fields.text("model") or "unknown",
+        model_id=fields.text("model") or fields.text("model_id") or UNNAMED,  # the second in vLLM 0.32
         task="text-generation",
         runtime=arguments.text("backend") or "vllm",
         runtime_mode={

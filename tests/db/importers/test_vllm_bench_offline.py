@@ -114,6 +114,13 @@ def test_tokens_per_second_are_of_prompts_and_answers_together(name, label, toke
     assert result.metrics["duration_s"] == 12.5
 
 
+@pytest.mark.parametrize("name", ["latency.json", "throughput.json"])
+def test_a_plain_file_may_name_its_model(tmp_path, name):
+    (tmp_path / name).write_text(json.dumps({"model_id": "demo/model", **json.loads((FOLDER / name).read_text())}))
+    (run,) = OFFLINE.runs(read_file(tmp_path / name))
+    assert run.cell.workload.model_id == "demo/model"
+
+
 def test_the_plain_file_is_skipped_if_a_more_detailed_one_is_in_its_folder(tmp_path):
     shutil.copy(FOLDER / "latency.json", tmp_path / "latency_8.json")
     shutil.copy(FOLDER / "latency_8.pytorch.json", tmp_path)
