@@ -19,7 +19,7 @@ ONCE = ("--warmup-iterations", "0", "--launches", "1", "--timeout", "30")
 MEASURED_SHARE = 0.04
 """Of cases that load the model: each takes many seconds."""
 TORCHS_CACHE = "tmp/torchinductor_"
-"""An empty folder that torch makes for compiled code when transformers is imported, also by a run that compiles none."""
+"""An empty folder that torch makes for compiled code as soon as transformers is imported."""
 
 
 def make(random: Random, scratch: Scratch, base: Path) -> tuple[Command, ...]:
