@@ -13,6 +13,8 @@ from benchmarking.core.lazy_dataclass import dataclass
 MOST_TICKS = 7
 MOST_DECIMALS = 4
 """Most decimal places of a tick; smaller steps have an exponent, as in tables."""
+MOST_WHOLE = 15
+"""Most whole digits of a number, which a float has no more of; larger ones have an exponent, or would fill a picture."""
 LEAST, LARGEST = 1e-130, 1e130
 """Range of the positive numbers of a log axis and of the distances of ticks, whose ratios and edges are floats, too."""
 LEAST_SPAN = 1e-3
@@ -58,7 +60,7 @@ class Axis:
 
 def number(value: float) -> str:
     """A number for a label, in three significant digits and all whole ones: 0.25, 4.56, 37.4, 1,234."""
-    return f"{value:,.0f}" if value == 0 or abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if value == 0 or 100 <= abs(value) < 10**MOST_WHOLE else f"{value:.3g}"
 
 
 def spans_decade(values: Sequence[float]) -> bool:
@@ -154,13 +156,15 @@ def ticks(low: float, high: float, most: int = MOST_TICKS) -> tuple[tuple[float,
     step = _step(high - low, most)
     if not step:
         return ()
-    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    power = math.floor(math.log10(step) + 1e-9)
+    digits = max(0, -power)
     places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    factor = round(step * 10.0**digits)
+    factor = round(step / 10.0**power)
     figures = len(str(factor * max(map(abs, places), default=0)))  # digits that tell neighbours apart
+    is_plain = digits <= MOST_DECIMALS and max(abs(low), abs(high)) < 10**MOST_WHOLE
 
     def label(value: float) -> str:
-        return f"{value:,.{digits}f}" if digits <= MOST_DECIMALS else f"{value:.{figures}g}"
+        return f"{value:,.{digits}f}" if is_plain else f"{value:.{figures}g}"
 
     return tuple((round(place * step, digits + 1), label(place * step)) for place in places)
 

@@ -29,6 +29,8 @@ from visualize.pages import vega
         (1.04, "1.04"),
         (99.95, "100"),
         (1234.5, "1,234"),
+        (1e14, "100,000,000,000,000"),
+        (1.2345e149, "1.23e+149"),
     ],
 )
 def test_numbers_are_short(value, text):
@@ -77,6 +79,8 @@ def test_ticks_are_numbers_that_people_write():
     assert labels(0.99999, 1.00002) == ["0.99999", "0.999995", "1", "1.000005", "1.00001", "1.000015", "1.00002"]
     assert labels(0.0, 0.0006)[1] == "0.0001"
     assert labels(0.0, 4000.0) == ["0", "1,000", "2,000", "3,000", "4,000"]
+    assert labels(-1e33, 1.2e33) == ["-1e+33", "-5e+32", "0", "5e+32", "1e+33"]
+    assert labels(1e16, 1.00001e16)[:2] == ["1e+16", "1.000002e+16"]
 
 
 def test_many_batch_sizes_share_ticks():
