@@ -216,6 +216,8 @@ def time_axis(times: Sequence[float], title: str = "") -> Axis:
         if labels:  # the first tick says the year and the day
             of_day = "" if step >= DAY_S else " %H:%M:%S" if step < 60 else " %H:%M"
             labels = ((labels[0][0], _day(labels[0][0], f"%Y-%m-%d{of_day}")), *labels[1:])
+        else:  # all in one second, as files that were imported together
+            labels = ((first, _day(first, "%Y-%m-%d %H:%M:%S")),)
     return Axis(title=title, low=low, high=high, ticks=labels, has_grid=False)
 
 

@@ -307,6 +307,7 @@ def test_the_first_label_of_a_time_axis_says_the_year_and_the_day():
     start = datetime(2026, 9, 1, 10, tzinfo=UTC).timestamp()
     for seconds, label in ((3, "2026-09-01 10:00:00"), (3600, "2026-09-01 10:00"), (9 * 86400, "2026-09-02")):
         assert time_axis([start, start + seconds]).ticks[0][1] == label
+    assert time_axis([start + 0.3, start + 0.7]).ticks == ((start + 0.3, "2026-09-01 10:00:00"),)
 
 
 def test_trend_levels_and_changes_equal_those_of_the_history(months, rows_of):
