@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     from db.analysis.gate.alerts import OPEN, list_alerts, with_recovery
     from db.analysis.gate.gate import DETECTOR
     from db.analysis.history.changes import open_refreshed, regressions
-    from db.analysis.history.histories import LEAST_RUNS, results_not_judged, series_too_short, worse_trends
+    from db.analysis.history.histories import results_not_judged, series_too_short, too_short_text, worse_trends
     from db.connection import UnwritableError
     from db.file_copy import copy_unlocked
     from db.warehouse import COPY_FOLDER
@@ -120,9 +120,7 @@ def main(argv: Sequence[str]) -> int:
             if not series:
                 print(f"{column}: no series is selected")
             elif short:
-                print(
-                    f"{column}: {short} of {series} series cannot show one: fewer than {LEAST_RUNS} of their runs count"
-                )
+                print(f"{column}: {too_short_text(short, series)}")
     else:
         from db.analysis.history.history_text import regressions_markdown, regressions_text
 

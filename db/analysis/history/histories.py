@@ -245,6 +245,11 @@ def series_too_short(warehouse: Warehouse, selection: Selection, metric: Metric)
     return int(row["short"]), int(row["series"])
 
 
+def too_short_text(short: int, series: int) -> str:
+    """What `series_too_short` found, after the words that nothing has changed; empty if all series can show it."""
+    return f"{short} of {series} series cannot show one: fewer than {LEAST_RUNS} of their runs count" if short else ""
+
+
 def _series_with_runs(
     warehouse: Warehouse, selection: Selection, metric: Metric, limit: int | None = None
 ) -> tuple[list[tuple[dict[str, Any], list[dict[str, Any]]]], int]:

@@ -173,6 +173,13 @@ def test_the_page_recommend_says_where_servers_are(pages):
     assert "The page Loads has the request rates of servers" in pages["recommend.html"].text
 
 
+def test_the_overview_says_which_series_are_too_short_for_a_regression(small_site):
+    text = (small_site / "index.html").read_text(encoding="utf-8")
+    assert re.search(
+        r"None found\. Latency per call, median \(ms\): (\d+) of \1 series cannot show one: fewer than 4 of", text
+    )
+
+
 def test_the_site_contains_no_hosts_users_and_folders(small_site):
     crawled(small_site)
     for path, content in files(small_site).items():

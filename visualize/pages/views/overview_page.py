@@ -12,6 +12,7 @@ from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import first_few, grouped
 from db.analysis.gate.alerts import OPEN, list_alerts, with_recovery
 from db.analysis.history.changes import regressions
+from db.analysis.history.histories import series_too_short, too_short_text
 from db.analysis.recommend.measured_options import (
     IS_OPTION,
     OF_WORKLOAD,
@@ -123,6 +124,7 @@ def page(data: Data, parameters: NoParameters) -> SimpleNamespace:
         more_alerts=more_alerts,
         regressions=regressed,
         more_regressions=more_regressions,
+        too_short=too_short_text(*series_too_short(data.warehouse, EVERYTHING, metric)),
         cards=sorted(cards, key=lambda card: not card.is_worse),  # those that became slower first
         loads=newest_loads(data, LATEST_LOADS),
         imports=grid(IMPORT_COLUMNS, imported, "The newest imported files", ("runs",)),
