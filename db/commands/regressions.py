@@ -116,11 +116,6 @@ def main(argv: Sequence[str]) -> int:
             state = f" ({', '.join(told)})" if told else ", which later runs have to confirm"
             listing = shlex.join(["benchhouse", "alert", "list", *database_flags(arguments.db_path)])
             print(f"{counted(len(raised), 'open alert')} of benchhouse check{state}: see {listing}")
-        for column, (short, series) in too_short.items():
-            if not series:
-                print(f"{column}: no series is selected")
-            elif short:
-                print(f"{column}: {too_short_text(short, series)}")
     else:
         from db.analysis.history.history_text import regressions_markdown, regressions_text
 
@@ -128,6 +123,12 @@ def main(argv: Sequence[str]) -> int:
             print(regressions_markdown(found, f"Regressions of {', '.join(arguments.metric)}{when}", trends))
         else:
             print(regressions_text(found, trends, stdout_page()))
+    for column, (short, series) in too_short.items():
+        if why := too_short_text(short, series) if series else "no series is selected":
+            if arguments.json or found or trends:
+                note(f"{NAME}: {column}: {why}")
+            else:
+                print(f"{column}: {why}")
     from db.analysis.history.history_text import value_text
 
     for metric, count in not_judged.items():

@@ -225,6 +225,11 @@ def test_no_regressions_of_series_that_cannot_show_one_is_not_all_that_is_said(a
         "latency_median_ms: 2 of 3 series cannot show one: fewer than 4 of their runs count\n"
     )
     assert asked("regressions", "model=nobody")[1].endswith("latency_median_ms: no series is selected\n")
+    _, out, err = asked("regressions", "model=new|t5", "--json")  # what a script reads stays JSON
+    assert json.loads(out) == []
+    assert err.endswith(
+        "benchhouse regressions: latency_median_ms: 2 of 3 series cannot show one: fewer than 4 of their runs count\n"
+    )
 
 
 def test_regressions_without_an_update_only_read(asked, filled):
