@@ -14,7 +14,7 @@ MOST_TICKS = 7
 MOST_DECIMALS = 4
 """Most decimal places of a tick; smaller steps have an exponent, as in tables."""
 MOST_WHOLE = 15
-"""Most whole digits of a number, which a float has no more of; larger ones have an exponent, or would fill a picture."""
+"""Most whole digits of a number, as a float has no more; larger ones have an exponent, or they would fill a picture."""
 LEAST, LARGEST = 1e-130, 1e130
 """Range of the positive numbers of a log axis and of the distances of ticks, whose ratios and edges are floats, too."""
 LEAST_SPAN = 1e-3
