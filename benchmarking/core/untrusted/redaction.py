@@ -49,6 +49,8 @@ SECRET_AT_THE_END = (
 )
 SEVERAL = ("secrets", "passwords", "credentials", "apikeys")
 """Endings of the names of several secrets."""
+MOST_SECRETS = 100_000
+"""Below it, a number after the name of several secrets is how many there are."""
 JOINED_PASSWORDS = ("secret", "password", "passwd")
 JOINED_ENDINGS = ("token", "apikey", *JOINED_PASSWORDS)
 NO_SECRET_TOKENS = (
@@ -188,9 +190,16 @@ def is_secret_name(name: str) -> bool:
     return (
         any(word in ALWAYS_SECRET for word in words)
         or words[-1] in SECRET_AT_THE_END
-        or words[-1].endswith((*JOINED_ENDINGS, *SEVERAL))
-        or words[-2:] == ["api", "keys"]
+        or words[-1].endswith(JOINED_ENDINGS)
+        or is_of_several(name)
     )
+
+
+@lru_cache(maxsize=4096)
+def is_of_several(name: str) -> bool:
+    """Whether this is the name of several secrets: credentials, db_passwords, api_keys."""
+    words = words_of(name) or [""]
+    return words[-1].endswith(SEVERAL) or words[-2:] == ["api", "keys"]
 
 
 def is_plain(name: str, value: str) -> bool:
@@ -205,15 +214,17 @@ def is_plain(name: str, value: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_password_name(name: str) -> bool:
     """Whether a value of this name may be a secret even if it is a number: one that somebody chose."""
-    return (words_of(name) or [""])[-1].endswith((*ALWAYS_SECRET, *SEVERAL, *JOINED_PASSWORDS))
+    words = words_of(name) or [""]
+    is_login = len(words) > 1 and words[-1] == "pwd"  # alone, it is a folder
+    return is_login or words[-1].endswith((*ALWAYS_SECRET, *SEVERAL, *JOINED_PASSWORDS))
 
 
 def is_secret_value(name: str, value: object) -> bool:
-    """Whether a value of this name, of a field, is a secret: a text, or a number that somebody chose. The number of
+    """Whether a value of this name, of a field, is a secret: a text, or a number that somebody chose. A small number of
     several secrets is a count."""
     if isinstance(value, str):
         return is_secret_field(name) and not is_plain(name, value)
-    if type(value) is not int or not is_password_name(name) or words_of(name)[-1].endswith(SEVERAL):
+    if type(value) is not int or not is_password_name(name) or (is_of_several(name) and value < MOST_SECRETS):
         return False
     return not is_plain(name, str(value))
 
@@ -526,7 +537,9 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
         }
     if isinstance(value, list | tuple):
         if NO_TEXTS.issuperset(map(type, value)):  # raw samples: by far the most values
-            return value
+            if field in FOREIGN_TEXTS or not is_password_name(name):
+                return value
+            return [LEFT_OUT if type(one) is int and not is_plain(name, str(one)) else one for one in value]
         if field not in FOREIGN_TEXTS and all(isinstance(each, str) for each in value):
             is_pair = len(value) == 2 and is_secret_field(value[0]) and not value[0].startswith("-")
             are_names = all(map(FIELD_NAME.fullmatch, value))
@@ -537,13 +550,15 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
 
 
 def _without_named_value(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object without a secret that it has as its "value": of its "name", or of its own name in the object around
-    it. In one of several secrets, such as "credentials", each text is one."""
+    """The object without a secret, or a list of them, that it has as its "value": of its "name", or of its own name in
+    the object around it. In one of several secrets, such as "credentials", each text is one."""
     of = next((given for key in ("name", "key", "header", "param") if isinstance(given := value.get(key), str)), name)
     secret = value.get("value")
-    if isinstance(secret, str) and is_secret_field(of) and not is_plain(of, secret):
+    if isinstance(secret, list | tuple) and is_secret_field(of):
+        return {**value, "value": [LEFT_OUT if is_secret_value(of, one) else one for one in secret]}
+    if is_secret_value(of, secret):
         return {**value, "value": LEFT_OUT}
-    if (words_of(name) or [""])[-1] in SEVERAL:
+    if is_of_several(name):
         return {
             key: LEFT_OUT if isinstance(one, str) and not (is_plain(key, one) or is_word(one)) else one
             for key, one in value.items()

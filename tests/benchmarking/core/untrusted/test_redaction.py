@@ -262,6 +262,31 @@ def test_secret_arguments_may_begin_with_a_dash():
     assert without_secret_arguments(given) == left
 
 
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        ({"password": [12345678, 12]}, {"password": ["***", 12]}),
+        ({"passwords": [12345678, 87654321]}, {"passwords": ["***", "***"]}),
+        ({"name": "db_password", "value": 12345678}, {"name": "db_password", "value": "***"}),
+        ({"name": "X-Api-Key", "value": ["Abcd1234x", "none"]}, {"name": "X-Api-Key", "value": ["***", "none"]}),
+        ({"api_keys": {"prod": "Abcd1234x", "enabled": "true"}}, {"api_keys": {"prod": "***", "enabled": "true"}}),
+        ({"dbPasswords": {"a": "Abcd1234x"}}, {"dbPasswords": {"a": "***"}}),
+        ({"credentials": 12345678}, {"credentials": "***"}),
+        ({"db_pwd": 12345678, "pwd": 12345678}, {"db_pwd": "***", "pwd": 12345678}),
+    ],
+)  # fmt: skip
+def test_secrets_in_lists_numbers_and_objects_are_redacted_by_name(value, left):
+    assert redacted(value) == left
+
+
+def test_values_in_lists_that_are_no_secrets_stay():
+    harmless = {
+        "values": [12345678, 1.5], "credentials": 4000, "api_keys": 3, "tokens": [12345678], "cache_keys": {"a": "x9"},
+        "custom": {"name": "latency", "value": [12345678, 2]}, "metric": {"name": "first_token", "value": ["abc9"]},
+    }  # fmt: skip
+    assert redacted(harmless) == harmless
+
+
 def test_fields_of_foreign_documents_are_redacted_by_name():
     value = {"headers": {"X-Api-Key": "abc9", "Authorization": "Custom x y", "first_token": "x", "n": 1}}
     assert redacted(value) == {"headers": {"X-Api-Key": "***", "Authorization": "***", "first_token": "x", "n": 1}}
