@@ -35,6 +35,8 @@ LAUNCHES = "launch_values"
 """Key of a row: number of a launch -> its median latency in ms, or what else a chart is about."""
 STARTS = "launch_starts"
 """Key of a row: number of a launch -> start of its measurement."""
+CLOCK_STEP = "clock_step"
+"""Key of a row: step of a coarse clock over its calls; 0 without one."""
 JUDGED: Mapping[Direction, str] = {"lower": DEFAULT_METRIC, "higher": "throughput_samples_per_sec"}
 """Better direction of the rows' values -> the metric whose words are used."""
 
@@ -42,14 +44,16 @@ JUDGED: Mapping[Direction, str] = {"lower": DEFAULT_METRIC, "higher": "throughpu
 def with_launches(warehouse: Warehouse, rows: Sequence[Row], metric: str = DEFAULT_METRIC) -> list[Row]:
     """The rows, each with the metric of its launches, their starts and, where the query has none, their interval, of
     three launches or more and scaled to `value`, which may be in another unit."""
-    from db.analysis.compare.stored_results import launch_starts, launch_values
+    from db.analysis.compare.stored_results import clock_steps, launch_starts, launch_values
 
     ids = sorted({row["result_id"] for row in rows})
     found, starts = launch_values(warehouse, ids, METRICS[metric]), launch_starts(warehouse, ids)
+    steps = clock_steps(warehouse, ids)
     given: list[Row] = []
     for row in rows:
         launches = found.get(row["result_id"], {})
         own: dict[str, Any] = {**row, LAUNCHES: launches, STARTS: starts.get(row["result_id"], {})}
+        own[CLOCK_STEP] = steps.get(row["result_id"], 0.0)
         if "value" in row and "low" not in row:  # others are drawn with an interval of their own
             own |= {"low": None, "high": None}
             values = [value for value in launches.values() if value > 0]
@@ -76,7 +80,9 @@ def judged_pairs(pairs: Sequence[tuple[Row, Row]], better: Direction = "lower") 
             continue
         sides = [{number: value for number, value in row.get(LAUNCHES, {}).items() if value > 0} for row in pair]
         starts = pair[0].get(STARTS, {}), pair[1].get(STARTS, {})
-        judged.append(judging.pair_of_launches((sides[0], sides[1]), starts))
+        of_clocks = pair[0].get(CLOCK_STEP, 0.0), pair[1].get(CLOCK_STEP, 0.0)
+        is_simulated = bool(pair[0].get("simulated"))
+        judged.append(judging.pair_of_launches((sides[0], sides[1]), starts, of_clocks, is_simulated=is_simulated))
     return judge(judged, METRICS[JUDGED[better]])
 
 

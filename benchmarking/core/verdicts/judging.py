@@ -57,7 +57,7 @@ Worked examples are in the tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, pairwise
@@ -65,6 +65,7 @@ from math import exp, hypot, log
 from statistics import NormalDist, fmean, median
 from typing import Any, Literal
 
+from benchmarking.core.codec import is_number
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, LATENCY_WALL, METRICS, MS_PER_S, Metric
 from benchmarking.core.provenance import naive_utc
@@ -100,6 +101,8 @@ NORMAL = 1e6
 """Degrees of freedom from which Student's t is the normal distribution."""
 FEWEST_STEPS = 3
 """Distinct values from which the step of a clock shows."""
+MOST_STEP_OVER_MEDIAN = 2.0
+"""The median of whole steps is half a step at least, unless it is nothing."""
 SYSTEM_TICKS = (15.625, 0.015625)
 """In ms and in s: the tick of Windows' system clock, 64 in a second, which has more digits than a time needs."""
 
@@ -481,8 +484,18 @@ def rounds_in_turns(one: Mapping[int, Any], other: Mapping[int, Any]) -> list[in
     return in_order
 
 
+def clock_step(evidence: Iterable[Mapping[str, Any]]) -> float:
+    """The step of a result's clock over its calls, by the evidence of its doubts; 0 without a coarse one."""
+    steps = (one.get("clock_step_over_median") for one in evidence)
+    return max((min(step, MOST_STEP_OVER_MEDIAN) for step in steps if is_number(step)), default=0.0)
+
+
 def pair_of_launches(
-    values: tuple[Mapping[int, float], Mapping[int, float]], starts: tuple[Mapping[int, Any], Mapping[int, Any]]
+    values: tuple[Mapping[int, float], Mapping[int, float]],
+    starts: tuple[Mapping[int, Any], Mapping[int, Any]],
+    clock_steps: tuple[float, float] = (0.0, 0.0),
+    *,
+    is_simulated: bool = False,
 ) -> Pair:
     """The rounds of the launches of two sides, of their values and starts by number."""
     one, other = (
@@ -492,7 +505,13 @@ def pair_of_launches(
     numbers = rounds_in_turns(one, other)
     if not numbers and values[0].keys() & values[1].keys():
         return Pair(why_not_comparable=f"{NOT_IN_TURNS}; {AB_HINT}")
-    return Pair(rounds=tuple((values[0][number], values[1][number]) for number in numbers))
+    is_order_known = all(one[number] != other[number] for number in numbers)
+    return Pair(
+        rounds=tuple((values[0][number], values[1][number]) for number in numbers),
+        is_first=tuple(one[number] < other[number] for number in numbers) if is_order_known else (),
+        clock_steps=clock_steps,
+        is_simulated=is_simulated,
+    )
 
 
 def speedups(pairs: Sequence[tuple[Result, Result]]) -> list[Speedup | None]:
@@ -511,7 +530,8 @@ def speedups(pairs: Sequence[tuple[Result, Result]]) -> list[Speedup | None]:
             }
             for result, medians in ((baseline, base_medians), (other, other_medians))
         ]
-        rounds.append(pair_of_launches((base_medians, other_medians), (starts[0], starts[1])))
+        steps = [clock_step(one.evidence for one in result.doubts) for result in (baseline, other)]
+        rounds.append(pair_of_launches((base_medians, other_medians), (starts[0], starts[1]), (steps[0], steps[1])))
     judgements = judge(rounds, METRICS[DEFAULT_METRIC])
     return [
         speedup(judgement, _median(baseline), _median(other))

@@ -42,12 +42,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from benchmarking.core.codec import is_number
 from benchmarking.core.doubts import FIT
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
 from benchmarking.core.records import NUMBER_RANGE, bench_settings, canonical_hash
 from benchmarking.core.sample_statistics import SIGMA_PER_MAD
+from benchmarking.core.verdicts.judging import clock_step
 from benchmarking.core.verdicts.sessions import MIN_SESSIONS, SessionScatter, session_mean
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.history.detector import change_indices
@@ -101,6 +101,10 @@ SELECT result_id, launch, min(started_at) AS started_at
 FROM raw_benchmark_data
 WHERE result_id IN (SELECT unnest($ids)) AND phase = 'measure'
 GROUP BY result_id, launch
+"""
+COARSE = """
+SELECT result_id, extra->'doubts' AS doubts FROM benchmark_results
+WHERE result_id IN (SELECT unnest($ids)) AND list_contains(doubts, 'coarse_clock')
 """
 TYPICAL_SESSIONS = 10
 """Newest sessions that show how much launches vary."""
@@ -213,8 +217,6 @@ LEAST_TO_GROW, GROWS_ERRORS = 16, 0.5
 """Sessions of a level that show whether its variation grows: if their deviations, by size, follow the time by so many
 standard errors. That is little: a quarter of the levels with a steady variation pass, and their variance is then
 multiplied by 1.8 (16 sessions) to 1.5 (40) on average, which costs little power (docs/judging.md)."""
-MOST_STEP_OVER_MEDIAN = 2.0
-"""The median of whole steps is half a step at least, unless it is nothing."""
 CLIP_SD = 4.0
 MAX_CLIPPED = 0.1
 
@@ -293,14 +295,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             unfit=unfit,
             disturbed=disturbed,
             doubts=tuple(doubt["kind"] for doubt in doubts if doubt["severity"] != "info"),
-            clock_step=max(
-                (
-                    min(step, MOST_STEP_OVER_MEDIAN)
-                    for doubt in doubts
-                    if is_number(step := doubt["evidence"].get("clock_step_over_median"))
-                ),
-                default=0.0,
-            ),
+            clock_step=clock_step(doubt["evidence"] for doubt in doubts),
         )
 
     # The runs of each side, with the settings that distinguish them from others of their subject on either side.
@@ -383,6 +378,12 @@ def launch_starts(warehouse: Warehouse, result_ids: Sequence[str]) -> dict[str, 
     for row in warehouse.query(STARTS, {"ids": sorted({*result_ids})}).dicts():
         starts.setdefault(row["result_id"], {})[row["launch"]] = row["started_at"]
     return starts
+
+
+def clock_steps(warehouse: Warehouse, result_ids: Sequence[str]) -> dict[str, float]:
+    """Result id -> step of its clock over its calls, of results with a coarse one."""
+    rows = warehouse.query(COARSE, {"ids": sorted({*result_ids})}).dicts() if result_ids else ()
+    return {row["result_id"]: clock_step(doubt["evidence"] for doubt in json.loads(row["doubts"])) for row in rows}
 
 
 def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Keys]:

@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from benchmarking.core.metrics import METRICS
-from benchmarking.core.records import Point, Result, Samples
+from benchmarking.core.records import Doubt, Point, Result, Samples
 from benchmarking.core.verdicts.judging import Pair, judge, launch_medians_ms, resolution, speedups
 from benchmarking.core.verdicts.launches import next_launch
 from benchmarking.core.verdicts.sessions import FAR_OFF_TIMES, Session, SessionScatter, why_other_times
@@ -90,6 +90,32 @@ def test_starts_of_a_file_that_another_program_wrote_end_no_comparison(start, ve
     first = replace(other.samples[0], started_at=start)
     found = speedup(result(base), replace(other, samples=(first, *other.samples[1:])))
     assert (found.ratio, found.judgement.verdict) == (2.0, verdict)
+
+
+@pytest.mark.parametrize(
+    ("order", "clock_step", "verdict", "reason"),
+    [
+        ("abbabaab", None, "faster", None),
+        *(
+            (order, None, "not judged", "the sides ran in a fixed order, which a recurring disturbance can follow")
+            for order in ("aaaaaaaa", "abababab")
+        ),
+        ("abbabaab", 1.5, "not judged", "the interval is too wide to tell a change of 2% from none"),
+    ],
+)
+def test_a_speedup_is_judged_by_the_order_of_its_launches_and_by_its_clock(order, clock_step, verdict, reason):
+    """As every comparison: the rounds of earlier versions ran in a fixed order, and a browser's clock has steps."""
+    values = {number: 10.123457 + number / 7919 for number in range(8)}
+    sides = [result(values), result({number: value / 1.2 for number, value in values.items()})]
+    for side, letter in enumerate("ab"):
+        samples = tuple(
+            replace(one, started_at=f"2026-01-02T03:{one.launch:02}:{10 + 10 * (first != letter)}Z")
+            for one, first in zip(sides[side].samples, order, strict=True)
+        )
+        doubts = (Doubt(kind="coarse_clock", severity="noisy", evidence={"clock_step_over_median": clock_step}),)
+        sides[side] = replace(sides[side], samples=samples, doubts=doubts if clock_step else ())
+    judgement = speedup(*sides).judgement
+    assert (judgement.verdict, judgement.reason and judgement.reason.partition(":")[0]) == (verdict, reason)
 
 
 def test_two_common_launches_use_the_medians_own_intervals():
