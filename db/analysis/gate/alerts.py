@@ -263,7 +263,7 @@ def _same_change(connection: Any, row: Mapping[str, Any], triages: Sequence[str]
 def _gate_alert(finding: Finding) -> dict[str, Any]:
     candidate, judgement = finding.candidate, finding.judgement
     assert judgement is not None
-    last_good = candidate.last_good
+    last_good = finding.last_good
     assert last_good is not None
     evidence = {
         "false_alarms": PARAMETERS.false_alarms,

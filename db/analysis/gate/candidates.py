@@ -199,10 +199,12 @@ class Candidate:
             return None
         return f"{self.validity}: {', '.join(self.doubts)}"
 
-    @property
-    def last_good(self) -> SegmentRun | None:
-        """The newest run of its segment that is no copy of it, which has the same start and value."""
-        return next((run for run in reversed(self.segment) if run.copied != (self.started_at, self.value)), None)
+    def last_good(self, together: int = 1) -> SegmentRun | None:
+        """The newest run of its segment with a value before so many newest ones that are worse together, of which it is
+        one; the oldest if all are. A session that was stored twice is one of them."""
+        own = (self.started_at, self.value)
+        others = [*{run.copied: run for run in self.segment if run.value > 0 and run.copied != own}.values()]
+        return others[max(0, len(others) - together)] if others else None
 
     @property
     def nights(self) -> tuple[tuple[Night, ...], ...]:

@@ -38,7 +38,7 @@ from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, Q
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, TOO_FEW_SAMPLES, Point
 from benchmarking.core.text import counted, grouped, why_text
 from db.analysis.compare.comparison import QualityFinding
-from db.analysis.gate.candidates import Candidate, confirming_results
+from db.analysis.gate.candidates import Candidate, SegmentRun, confirming_results
 from db.analysis.gate.gate import (
     PARAMETERS,
     Case,
@@ -231,6 +231,11 @@ class Finding:
     repeat_command: str | None = None
     """The command that measures it again, or why there is none; None if it is not needed, which is for regressions,
     and for too few runs if nothing has a verdict."""
+
+    @property
+    def last_good(self) -> SegmentRun | None:
+        """The newest run before those that the verdict is about."""
+        return self.candidate.last_good(1 if self.judgement is None else self.judgement.together)
 
     @property
     def ratio(self) -> float:

@@ -286,7 +286,8 @@ def _judgement(
     is_beyond = (outlook.is_worse and case.metric.is_worse(shift)) or (
         outlook.is_better and not case.metric.is_worse(shift)
     )
-    if is_beyond and is_large:
+    # A run beside others that were worse, by which they are over, is not worse.
+    if is_beyond and is_large and is_left(value, outlook.centre, shift):
         outcome = "trend" if outlook.is_gradual else "worse" if case.metric.is_worse(shift) else "better"
     elif outlook.trend is not None:
         outcome = "trend"

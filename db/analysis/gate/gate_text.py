@@ -324,7 +324,7 @@ def gate_document(findings: Sequence[Finding], quality: Sequence[QualityCheck] =
     found: list[dict[str, Any]] = []
     for finding in findings:
         candidate = finding.candidate
-        last_good = candidate.last_good
+        last_good = finding.last_good
         found.append(
             {
                 "verdict": finding.verdict,

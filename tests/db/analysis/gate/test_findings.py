@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -69,6 +70,39 @@ def test_a_copy_of_the_judged_run_is_not_the_last_good_one():
     (finding,) = judge_candidates([candidate(20.0, segment=(*SEGMENT, copy))])
     assert finding.verdict == "regressed"
     assert gate_document([finding])["findings"][0]["last_good_result_id"] == SEGMENT[-1].result_id
+
+
+def noisy_then(*changes):
+    """A run a day: 33 that vary by 1 % around 10 ms, then these times 10 ms."""
+    chance = random.Random(66)
+    values = [*(math.exp(chance.gauss(0, 0.01)) for _ in range(33)), *changes]
+    return tuple(
+        SegmentRun(
+            result_id=str(number),
+            session_id=str(number),
+            started_at=TODAY - timedelta(days=len(values) - number),
+            git_commit=None,
+            value=10 * value,
+        )
+        for number, value in enumerate(values)
+    )
+
+
+def test_runs_that_are_worse_together_begin_after_the_last_good_one():
+    """No commit of a change of 3 % that is found at its third run is that of the last good run. Stored twice, a run is
+    one of them."""
+    runs = noisy_then(1.03, 1.03)
+    for segment in (runs, (*runs, replace(runs[-1], result_id="copy", session_id="copy"))):
+        (finding,) = judge_candidates([candidate(10.3, segment=segment)])
+        assert (finding.verdict, finding.judgement.together) == ("regressed", 3)
+        assert gate_document([finding])["findings"][0]["last_good_result_id"] == "32"
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(10.02, "fine"), (10.25, "regressed")])
+def test_a_run_as_fast_as_ever_is_not_worse_however_bad_those_before_it_were(value, verdict):
+    """After two runs of 3.5 % that no gate judged, the mean of three is still 2.4 % slower."""
+    (finding,) = judge_candidates([candidate(value, segment=noisy_then(1.035, 1.035))])
+    assert finding.verdict == verdict
 
 
 def confirmed(finding, again, why_not=None):
