@@ -227,7 +227,7 @@ def _setup(row: Fields) -> dict[str, Any]:
     if "RPC" in (names := [name.strip() for name in backends.split(",")]):
         mode["backends"] = ",".join(names)  # other machines take part, which the devices of this one do not show
     number = row.any("build_number")
-    version = str(number) if isinstance(number, int | str) else None
+    version = str(number) if isinstance(number, int | str) and str(number) != "0" else None  # 0: not of a repository
     engine = "ik_llama.cpp" if any(name in row for name in OF_FORK) else "llama.cpp"
     return {
         "model_id": model_id or "unknown",

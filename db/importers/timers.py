@@ -257,6 +257,7 @@ def read_pytest_benchmark(file: ForeignFile) -> Iterator[ForeignRun]:
         "cpu_threads": cpu.count("count"),
         "git_commit": commit.text("id"),
         "git_branch": commit.text("branch"),
+        "git_dirty": commit.flag("dirty"),
         "git_commit_time": commit.time("time"),
         "kept": {name: value for name, value in top.rest().items() if name != "benchmarks"},
     }

@@ -202,6 +202,7 @@ class ForeignRun:
     versions: Mapping[str, str | None] = field(default_factory=dict)
     git_commit: str | None = None
     git_branch: str | None = None
+    git_dirty: bool | None = None
     git_commit_time: datetime | None = None
     command: Sequence[str | None] = ()
     tags: Mapping[str, str | None] = field(default_factory=dict)
@@ -374,8 +375,9 @@ class Format:
                 tool_version=f"{self.name} {found.tool_version}" if found.tool_version else self.name,
                 command=tuple(word for word in found.command if word),
                 host=found.host or "unknown",
-                git_commit=found.git_commit,
-                git_branch=found.git_branch,
+                git_commit=_revision(found.git_commit),
+                git_branch=_revision(found.git_branch),
+                git_dirty=found.git_dirty if _revision(found.git_commit) else None,
                 git_commit_time=iso(found.git_commit_time) if found.git_commit_time else None,
                 versions=stated(found.versions),
                 tags=stated(found.tags),
@@ -417,6 +419,8 @@ def _of_run(
 UNNAMED = "unknown"
 """The model of a file that names none, with the beginning of the file's digest: unnamed models of two files may differ,
 so they never share a series."""
+NO_REVISION = ("", "unknown", "unversioned", "none", "n/a", "head", "(unknown)", "(detached head)")
+"""What tools write of a commit or branch that they do not know, and of a checkout that is on no branch."""
 
 
 def unnamed(number: int) -> str:
@@ -444,6 +448,11 @@ def _of_path(found: ForeignRun) -> ForeignRun:
 def _model_name(file: ForeignFile, stated: str) -> str:
     is_none = re.fullmatch(rf"(?:{UNNAMED}(?: \d+)?)?", stated) is not None
     return f"{_of_digest(file.sha256)}{stated.removeprefix(UNNAMED).replace(' ', '-')}" if is_none else stated
+
+
+def _revision(stated: str | None) -> str | None:
+    """A commit or branch; None for a word that names none."""
+    return None if stated is None or stated.strip().lower() in NO_REVISION else stated
 
 
 def _of_digest(digest: str) -> str:

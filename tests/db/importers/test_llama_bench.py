@@ -104,6 +104,13 @@ def test_the_table_has_only_speeds_and_the_device_printed_above_it():
     assert run.cell.workload.parameter_count == 7_620_000_000
 
 
+def test_a_build_outside_of_a_repository_has_no_version(tmp_path):
+    text = (FOLDER / "table.md").read_text(encoding="utf-8").replace("8cf427ff (5163)", "unknown (0)")
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.md"))
+    assert (run.provenance.git_commit, run.origin.tool_version, run.provenance.versions) == (None, None, {})
+
+
 def test_json_csv_and_sql_of_one_setting_are_one_series():
     modes = [only_run(name).cell.runtime_mode for name in ("33_columns.json", "33_columns.csv", "38_columns.sql")]
     assert modes == [{"n_gpu_layers": "99", "flash_attn": "0", "quantization": "Q4_K - Medium"}] * 3

@@ -54,7 +54,22 @@ def test_the_run_has_machine_interpreter_and_time():
     assert (run.hardware.cpu_model, run.hardware.cpu_threads, run.provenance.host) == ("AMD EPYC", 2, "bench-host")
     assert (run.cell.runtime, run.provenance.versions) == ("CPython", {"python": "3.11.7"})
     assert run.started_at == "2026-11-22T14:34:32.392575+00:00"
-    assert (run.origin.tool_version, run.provenance.git_commit) == ("5.3.1", "unversioned")
+    assert run.origin.tool_version == "5.3.1"
+
+
+@pytest.mark.parametrize(
+    ("stated", "stored"),
+    [
+        ({"id": "unversioned", "branch": "(unknown)", "dirty": False}, (None, None, None)),
+        ({"id": "unknown", "branch": "(unknown)", "dirty": False, "error": "git"}, (None, None, None)),
+        ({"id": "0123abcd" * 5, "branch": "(detached head)", "dirty": True}, ("0123abcd" * 5, None, True)),
+        ({"id": "0123abcd" * 5, "branch": "main", "dirty": False}, ("0123abcd" * 5, "main", False)),
+    ],
+)
+def test_a_word_for_no_commit_or_branch_is_none(edited, stated, stored):
+    file = edited(FOLDER / "statistics.json", lambda data: data.update(commit_info=stated))
+    (run,) = PYTEST_BENCHMARK.runs(read_file(file))
+    assert (run.provenance.git_commit, run.provenance.git_branch, run.provenance.git_dirty) == stored
 
 
 def test_older_versions_call_the_processor_brand(edited):
