@@ -255,7 +255,6 @@ class Manifest:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The cells of its plans."""
         return tuple(plan.cell for plan in self.plans)
 
     def owns(self, path: str, also: str | None = None) -> bool:

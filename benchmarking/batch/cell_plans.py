@@ -137,8 +137,6 @@ def _merge_grids(plans: Sequence[CellPlan]) -> CellPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRequest:
-    """One requested cell."""
-
     location: str
     """The place of the request: "models.yaml:3", or a flag."""
     requests: tuple[Request, ...]

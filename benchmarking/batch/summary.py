@@ -67,8 +67,6 @@ class BatchInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointSummary:
-    """The summary of a point."""
-
     point: str
     """Its label: "b1 s128"."""
     status: Status
@@ -82,8 +80,6 @@ class PointSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSummary:
-    """The summary of a cell."""
-
     run_id: str
     name: str
     """As text: "gpt2 on cpu (eager, float32)"."""
@@ -143,7 +139,6 @@ class BatchSummary:
 
 
 def summary_without_results(of: CellPlan | Run, status: CellState = "pending") -> CellSummary:
-    """The summary of a cell without results."""
     from benchmarking.sweep.show.progress import cell_name
 
     cell = of.cell

@@ -51,8 +51,6 @@ from benchmarking.core.untrusted.redaction import compile_patterns
 
 @dataclass(kw_only=True)
 class BenchRequest:
-    """A benchmark requested from a runner."""
-
     kind: type[ModelBenchmark]
     configs: Sequence[BenchmarkConfig]
     saved_as: str | None = None

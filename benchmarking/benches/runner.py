@@ -44,8 +44,6 @@ Scenarios = Mapping[str, Any] | Sequence[BenchmarkConfig]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioResult:
-    """The result of a config."""
-
     run: Run
     """The run, for example to store with `Warehouse.ingest(run)`."""
     result: Result

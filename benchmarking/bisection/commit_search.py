@@ -236,8 +236,6 @@ Measure = Callable[[Role, str, str], Step]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """The conclusion of a bisection."""
-
     kind: Kind
     """found: a confirmed culprit; not confirmed: a culprit that did not differ from its parent when both were measured;
     equal: BAD is equivalent to GOOD; not judged: it is unclear whether they differ; skipped: the culprit is one of

@@ -30,8 +30,6 @@ not belong to the cache."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedBuild:
-    """A build in the cache."""
-
     build: Build
     folder: Path
     last_used_s: float

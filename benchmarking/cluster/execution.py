@@ -75,8 +75,6 @@ class OfferedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """The offer of a worker."""
-
     worker: str
     """Its name in the cluster."""
     provenance: Provenance

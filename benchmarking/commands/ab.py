@@ -128,7 +128,6 @@ def main(argv: Sequence[str]) -> int:
 def output_options(
     arguments: argparse.Namespace, *, fail_on: Sequence[Condition], metric: str | None = None
 ) -> OutputOptions:
-    """The output options from the flags."""
     return OutputOptions(
         # Absolute, since a side may run in another folder.
         output_dir=Path(arguments.output_dir).resolve() if arguments.save else None,

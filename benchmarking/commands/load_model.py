@@ -188,7 +188,6 @@ def _plan(request: Request, session_id: str, levels: Sequence[Level], traffic: T
 def _scenario_load(
     arguments: argparse.Namespace, limits: Mapping[str, float], plan: CellPlan, say: Callable[[str], None]
 ) -> ModelLoad:
-    """The load of an MLPerf scenario."""
     from benchmarking.load.model import ScenarioLoad
 
     is_server = arguments.scenario == "server"

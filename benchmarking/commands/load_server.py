@@ -123,7 +123,6 @@ def main(argv: Sequence[str]) -> int:
         return replace(recorded(load, results), started_at=started_at), interruption
 
     def recorded(load: ServerLoad | ModelLoad, results: Sequence[Result]) -> Run:
-        """The record of a load, as of now."""
         if not isinstance(load, ServerLoad):
             return load.run(results, load_model.settings_of(arguments))
         settings: dict[str, Json] = {"duration_s": arguments.duration, "num_requests": arguments.num_requests}

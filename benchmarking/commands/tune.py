@@ -411,7 +411,6 @@ def _again(best: Configuration) -> tuple[str, ...]:
 
 
 def _deployment(best: Configuration) -> str | None:
-    """The lines that deploy a configuration."""
     cell = best.candidate.plan.cell
     runtime = plugins.runtime(cell.runtime)
     try:

@@ -293,7 +293,6 @@ MAX_FAILED_SHARE = 0.01
 
 
 def failed_requests(share: float, /, **evidence: Json) -> Doubt:
-    """The doubt about requests of which this share failed."""
     if share > MAX_FAILED_SHARE:
         return doubt("failed_requests", **evidence)
     return doubt("some_requests_failed", **evidence)

@@ -367,7 +367,6 @@ USES = {"utilization_mean_percent": "utilization %", "power_mean_w": "power W"}
 
 
 def results(now_s: float) -> tuple[Column[PointResult], ...]:
-    """The columns of the latest results."""
     return (
         Column("run", lambda point: point.cell, is_key=True, spare=2),
         Column("point", lambda point: point.point, is_key=True),

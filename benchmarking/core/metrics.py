@@ -148,8 +148,6 @@ PER_SECOND = re.compile(r"_((tokens|samples)_)?per_sec$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A metric of a result."""
-
     column: str
     """The column in benchmark_results and the key in `Result.metrics`."""
     source: Source
@@ -206,7 +204,6 @@ class Metric:
 
 
 def _time(column: str, of: str, statistic: Statistic = "median", **further: Any) -> Metric:
-    """A statistic of a raw metric that is a time."""
     return Metric(column=column, source="samples", of=of, statistic=statistic, unit="ms", better="lower", **further)
 
 
@@ -417,7 +414,6 @@ DEFAULT_METRIC = "latency_median_ms"
 
 
 def from_source(source: Source) -> dict[str, Metric]:
-    """The metrics from a source, by column."""
     return {name: metric for name, metric in METRICS.items() if metric.source == source}
 
 

@@ -245,8 +245,6 @@ class ModuleTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleInfo:
-    """A module of a model."""
-
     path: str
     class_name: str
     kind: str

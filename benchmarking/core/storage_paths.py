@@ -106,7 +106,6 @@ def is_duckdb(head: bytes) -> bool:
 
 
 def no_database(path: str | Path) -> FormatError:
-    """The error for a file that is no database."""
     return FormatError(lfs_pointer(path) or f"{path}: not a DuckDB database: choose another path")
 
 

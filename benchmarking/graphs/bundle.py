@@ -124,8 +124,6 @@ class Graph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:
-    """A file of an export as written."""
-
     size_bytes: Size
     sha256: str
 

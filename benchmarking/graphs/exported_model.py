@@ -312,8 +312,6 @@ MAX_INSIDE_BYTES = 2_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A requested export."""
-
     cell: Cell
     point: Point
     format: Format
@@ -323,8 +321,6 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedExport:
-    """A finished export."""
-
     files: Mapping[str, int]
     """Bytes by file name, the manifest last."""
     agreement: Mapping[str, Json]

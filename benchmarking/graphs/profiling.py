@@ -47,8 +47,6 @@ Node = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTime:
-    """One execution of a node."""
-
     graph: str
     """The graph that contains it, since node names are unique only within a graph."""
     name: str

@@ -210,8 +210,6 @@ class _Exchange:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection to a server."""
-
     transport: asyncio.Transport
     opened_in_s = 0.0
 

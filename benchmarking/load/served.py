@@ -138,7 +138,6 @@ class Server:
 
     @property
     def models(self) -> list[str]:
-        """The models that it names."""
         return _models_in(self.about.get("/v1/models"))
 
     @property

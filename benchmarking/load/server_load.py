@@ -77,8 +77,6 @@ ACTIVITY = (
 
 @dataclass(slots=True, kw_only=True)
 class ServerLoad:
-    """The load to measure."""
-
     target: Target
     engine: str
     """The engine of the server, as stated by the user."""

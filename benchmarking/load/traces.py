@@ -46,8 +46,6 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
-    """A request of a trace."""
-
     at_s: float | None
     """When it arrived, from the beginning of the trace's own clock; None if it follows the previous turn."""
     tokens_in: int

@@ -236,7 +236,6 @@ class WindowReading:
         self._power.end()
 
     def window(self, calls: int) -> EnergyWindow:
-        """End the window and return it."""
         self._power.stop()  # first: counters that wrap around must not be read by two threads at once
         before, after = self._before, self._handle.energy_j()
         seconds = ns_to_s(self._handle.now_ns() - self.start_ns)

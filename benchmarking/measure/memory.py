@@ -296,7 +296,6 @@ class PeakSampler:
         self._thread.start()
 
     def end(self) -> None:
-        """End the thread."""
         self._stopping.set()
         self._thread.join()
 

@@ -91,8 +91,6 @@ class MonitorError(BenchhouseError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One sample of a monitor."""
-
     at_ns: int
     """Time by `time.monotonic_ns`, whose clock all processes of a machine share."""
     values: Mapping[str, float]

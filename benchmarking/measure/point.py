@@ -285,7 +285,6 @@ def _doubts(context: MeasureContext, latency: LatencyPass) -> tuple[Doubt, ...]:
 
 
 def _samples(warm: WarmUp, latency: LatencyPass, launch: int, operation: Operation) -> tuple[Samples, ...]:
-    """The raw samples of the warm-up and the latency pass."""
     watch = latency.watch
     samples: list[Samples] = []
     if warm.values_ms:

@@ -127,7 +127,6 @@ class Comparison:
 
 
 def tolerance_of(precision: Precision, family: Family | None) -> Tolerance:
-    """The tolerance for an output of a family at a precision."""
     tolerance, plugin = TOLERANCES[precision], family_named(family)
     is_routed = plugin is not None and plugin.has_routed_experts and precision != "float32"
     return ROUTED if is_routed and tolerance.relative_l2 < ROUTED.relative_l2 else tolerance

@@ -38,8 +38,6 @@ limit."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """The outcome of the warm-up."""
-
     calls: int
     """All calls, counting those in blocks individually."""
     steady: bool | None

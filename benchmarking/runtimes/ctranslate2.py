@@ -198,8 +198,6 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
 
 
 class Ct2Model(common.EngineModel):
-    """A converted model."""
-
     def __init__(self, folder: Path, kind: str, settings: common.EngineSettings, place: str) -> None:
         import ctranslate2
 

@@ -162,8 +162,6 @@ def _draft_workload(cell: Cell) -> Workload | None:
 
 
 class MlxModel(common.EngineModel):
-    """A model in mlx-lm."""
-
     def __init__(self, folder: Path, draft: Path | None, settings: common.EngineSettings, *, on_gpu: bool) -> None:
         import mlx.core
         from mlx.utils import tree_flatten

@@ -36,8 +36,6 @@ NO_MODELS = "the script called no torch.nn.Module: plain functions cannot be mea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptRequest:
-    """A script to run."""
-
     path: str
     """Absolute."""
     arguments: tuple[str, ...] = ()
@@ -77,7 +75,6 @@ class Analysis:
 
     @property
     def selected(self) -> tuple[GivenModule, ...]:
-        """The modules to measure."""
         return tuple(module for module in self.modules if module.number in self.chosen)
 
 
@@ -107,7 +104,6 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
 
 
 def analysed(request: ScriptRequest) -> Analysis:
-    """Analyse a script in this process."""
     sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
     run = watch_script(Path(request.path), request.arguments, request.max_depth)
     modules: list[GivenModule] = []

@@ -106,7 +106,6 @@ class ScriptState:
 
 
 def states_folder() -> Path:
-    """The folder of all states, in the cache folder."""
     return default_cache_dir() / FOLDER
 
 
@@ -321,7 +320,6 @@ def states_table(states: Sequence[ScriptState], page: Page = PLAIN) -> str:
 
 
 def state_text(state: ScriptState, page: Page = PLAIN) -> str:
-    """The details of one state."""
     model = state.model
     rows = [
         ("model", f"{state.model_id} ({model.module_class}, {model.kind})"),

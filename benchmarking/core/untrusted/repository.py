@@ -100,8 +100,6 @@ def repository_state(folder: Path) -> RepositoryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryPaths:
-    """The folders of a repository."""
-
     tree: Path
     """The working tree: the folder with `.git`, whatever the repository's configuration says."""
     git_folder: Path

@@ -79,7 +79,6 @@ class Judgement:
 
 
 def change_word(change: float, metric: Metric) -> Word:
-    """The word for a change of the metric."""
     if metric.unit in UNIT_WORDS:
         rise, fall = UNIT_WORDS[metric.unit]
         return rise if change > 0 else fall

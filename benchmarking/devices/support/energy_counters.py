@@ -32,8 +32,6 @@ from benchmarking.devices.support.system_values import UnreadableError, all_miss
 
 
 class HostEnergy(Protocol):
-    """Energy counters of the host."""
-
     def energy_j(self) -> Readings:
         """Joules by domain (of `ENERGY_DOMAINS`), monotonic, and the reason for each domain without a counter."""
 

@@ -71,7 +71,6 @@ class OrtProvider:
         return self.memory not in (None, HOST_MEMORY)
 
     def options_at(self, precision: Precision) -> dict[str, str]:
-        """All options at a precision."""
         return {**self.options, **self.precision_options.get(precision, {})}
 
 

@@ -153,7 +153,6 @@ def with_weights(bundle: Bundle, folder: Path) -> Bundle:
 
 
 def build_facts(bundle: Bundle) -> dict[str, Json]:
-    """The facts of a bundle that become facts of its build."""
     return {
         "exporter": bundle.exporter,
         "bundle_kind": bundle.kind,

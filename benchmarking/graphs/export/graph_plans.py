@@ -176,7 +176,6 @@ def decoder_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
 
 
 def cache_tensors(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
-    """The tensors of a cache by name."""
     tensors: dict[str, torch.Tensor] = {}
     for index, layer in enumerate(cache.layers):
         tensors |= {f"{prefix}_{index}_{KEY}": layer.keys, f"{prefix}_{index}_{VALUE}": layer.values}

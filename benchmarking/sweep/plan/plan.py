@@ -62,7 +62,6 @@ class CellPlan:
         return not self.provenance.host
 
     def anonymous(self) -> CellPlan:
-        """The plan of an anonymous run."""
         return dataclasses.replace(self, provenance=dataclasses.replace(self.provenance, host=""))
 
     @property
@@ -73,7 +72,6 @@ class CellPlan:
 
     @property
     def runnable(self) -> tuple[Point, ...]:
-        """The points to measure."""
         if not self.skipped:  # fast path, since the display calls this at every event
             return self.points
         return tuple(point for point in self.points if point.label not in self.skipped)

@@ -396,8 +396,6 @@ MOST_REASONS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimePlans:
-    """The plans for several runtimes."""
-
     plans: tuple[CellPlan, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     """Runtime -> why it is left out; only for runtimes that were not named."""

@@ -49,7 +49,6 @@ class Budget:
         self._begun_s = 0.0
 
     def next_settings(self) -> Settings:
-        """The settings for the next point."""
         settings, points = self._settings, self._left
         self._begun_s = time.monotonic()
         if settings.budget_s is None or settings.fixed_iterations is not None or not points:

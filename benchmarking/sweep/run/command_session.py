@@ -460,8 +460,6 @@ class Ingest(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredComparison:
-    """A comparison of stored runs."""
-
     text: str
     """As text or JSON, as requested."""
     exit_code: int

@@ -78,7 +78,6 @@ class Check:
 
     @classmethod
     def of(cls, job: Job, point: Point) -> Check:
-        """The check of a job's point."""
         workload = job.cell.workload
         is_of_this_process = is_given(workload) and workload.path is None  # so that no other one can load it
         digest = None if job.preparation is None else job.preparation.references.get(point.label)

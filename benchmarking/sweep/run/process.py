@@ -241,8 +241,6 @@ class LoopJob(Job):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparationJob:
-    """The job of a preparing process."""
-
     cell: Cell
     points: tuple[Point, ...]
     rebuild: Rebuild
@@ -302,8 +300,6 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointStarted:
-    """The worker starts a point."""
-
     label: str
 
 
@@ -367,7 +363,6 @@ def ends_worker(measurement: Measurement) -> bool:
 
 
 def encode(message: Job | PreparationJob | Message) -> str:
-    """The job or message as one line."""
     return f'{{"{type(message).__name__}":{dumps(message)}}}\n'
 
 

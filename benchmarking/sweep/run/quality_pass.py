@@ -99,7 +99,6 @@ METRICS_OF: Mapping[QualityKind, tuple[str, ...]] = {
 
 
 def why_not_quality(workload: Workload) -> str | None:
-    """None, or why the quality of a workload is not measured."""
     family = family_named(workload.family)
     if workload.weights == "random":
         return f"{NOT_APPLICABLE}: random weights have no quality"

@@ -45,7 +45,6 @@ SMALL_SEQUENCE, SMALL_NEW_TOKENS = 128, 8
 
 
 def is_reference(cell: Cell) -> bool:
-    """Whether a cell is the reference itself."""
     if cell.runtime != _reference_runtime(cell) or cell.precision != "float32":
         return False
     if not _computes_references(cell):

@@ -359,7 +359,6 @@ class Track:
 
     @property
     def file(self) -> PartialRun:
-        """The file of a started run."""
         assert self._file is not None
         return self._file
 
@@ -397,7 +396,6 @@ class Track:
         return points[:1] if alone else points
 
     def points_left(self, launch: int) -> tuple[Point, ...]:
-        """The remaining points of a launch."""
         return tuple(point for of_launch, point in self._open_items() if of_launch == launch)
 
     def settings_of(self, points: Sequence[Point], launch: int) -> Settings:

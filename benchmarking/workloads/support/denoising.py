@@ -76,8 +76,6 @@ def unsupported(config: Mapping[str, Json]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of DDIM."""
-
     timestep: int
     """The denoiser's time, from 0 (image) to 999 (noise)."""
     keep: float
@@ -101,7 +99,6 @@ class NoiseSchedule:
         return self.num_train_timesteps - self.steps_offset
 
     def steps(self, count: int) -> tuple[Step, ...]:
-        """The steps of a call."""
         return steps_of(*self.alphas(), self.steps_offset, count)
 
     def alphas(self) -> tuple[list[float], float]:

@@ -123,7 +123,6 @@ def exported_workload(
 
 
 def is_export(workload: Workload) -> bool:
-    """Whether a workload is an exported folder."""
     return workload.source == "file" and isinstance(workload.config.get(EXPORTED), dict)
 
 

@@ -179,8 +179,6 @@ def too_long(workload: Workload, prompt: int, new_tokens: int, *, shared_positio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
-    """A model of the catalog."""
-
     name: str
     aliases: tuple[str, ...]
     """Other names of the model, such as the hub's longer one."""

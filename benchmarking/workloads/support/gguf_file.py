@@ -117,8 +117,6 @@ def precision_of(name: str) -> Precision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A tensor in a file."""
-
     name: str
     type: TensorType
     shape: tuple[int, ...]
@@ -226,7 +224,6 @@ class HeaderReader:
         return found
 
     def take(self, count: int) -> bytes:
-        """The next bytes."""
         found = self.file.read(count)
         if len(found) < count:
             raise FormatError(f"{self.path} is truncated: its header exceeds {self.size} bytes: fetch it again")

@@ -271,7 +271,6 @@ def has_inputs(workload: Workload) -> bool:
 
 
 def describe(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], **details: Any) -> GivenModule:
-    """A module and its calls as a record."""
     others = unregistered(module).values()
     own_class, kind = type(module), "keras model" if is_keras(module) else "torch module"
     if isinstance(module, torch.jit.ScriptModule):

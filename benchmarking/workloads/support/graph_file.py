@@ -60,8 +60,6 @@ SAMPLED = ("float16", "float32", "float64", "bfloat16")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """An input of the graph."""
-
     name: str
     dtype: str
     """numpy's name."""
@@ -98,7 +96,6 @@ def _inputs(config: Mapping[str, Json]) -> tuple[Input, ...]:
 
 
 def is_graph_file(workload: Workload) -> bool:
-    """Whether a workload is a single graph file."""
     return workload.source == "file" and workload.family is None
 
 

@@ -83,8 +83,6 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionFile:
-    """The questions of a file."""
-
     name: str
     sha256: str
     questions: tuple[Question, ...]
@@ -248,8 +246,6 @@ CHARACTERS_PER_TOKEN = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextWindows:
-    """Windows of a text."""
-
     tokens: np.ndarray
     """Windows x (context + scored) ids, int64."""
     scored: int

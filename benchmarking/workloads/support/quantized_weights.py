@@ -30,8 +30,6 @@ MIN_QUANTIZED_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """A method of quantization."""
-
     modules: tuple[str, ...]
     """Modules that transformers needs to load it."""
     packages: str

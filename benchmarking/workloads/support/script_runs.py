@@ -237,7 +237,6 @@ class CallArguments:
         return self._may_grow or any(_copied(leaf, lambda tensor: tensor) is not leaf for leaf in others)
 
     def is_like(self, other: CallArguments) -> bool:
-        """Whether the calls are of one kind."""
         return (self.signature, self.autocast) == (other.signature, other.autocast)
 
     @property

@@ -240,8 +240,6 @@ TEXT_AFTER = 1
 
 
 class ImagePrompt(ABC):
-    """The prompts of one model."""
-
     vision_part = "vision_config"
     placeholder: int | None = None
     """The placeholder's token id; None if there is none."""
@@ -374,5 +372,4 @@ PROMPTS: Mapping[str, type[ImagePrompt]] = {
 
 
 def prompt_of(config: Mapping[str, Json]) -> ImagePrompt:
-    """The prompts for a model with this configuration."""
     return PROMPTS[str(config.get("model_type"))](config)

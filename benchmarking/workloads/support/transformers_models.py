@@ -45,8 +45,6 @@ load, and it registers types as older versions of torch needed it."""
 
 
 class TransformersFamily(WorkloadFamily):
-    """A family of transformers models."""
-
     without_attention: frozenset[str] = frozenset()
     """Model types without attention, or without a choice of implementation."""
     without_sdpa: frozenset[str] = frozenset()

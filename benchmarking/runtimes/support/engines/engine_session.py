@@ -309,8 +309,6 @@ class EngineRequest(ABC):
 
 
 class EngineModel(ABC):
-    """A model loaded by an engine."""
-
     facts: Mapping[str, Json]
     """Facts read back from the engine: `engine_system` (instruction sets, threads, ...), weight and cache types, ...
     `weight_dtypes` is stored in a column."""

@@ -113,8 +113,6 @@ def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphProfile:
-    """The profile of a session."""
-
     kernels: tuple[Kernel, ...]
     runs_us: tuple[int, ...]
     """Start of each run of the graph."""

@@ -140,8 +140,6 @@ def why_not_precision(device: Device, provider: OrtProvider, precision: Precisio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """The settings of sessions."""
-
     provider: OrtProvider
     precision: Precision
     num_threads: int

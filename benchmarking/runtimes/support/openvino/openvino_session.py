@@ -321,8 +321,6 @@ WARM = "compile_warm_s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPoint:
-    """The graphs of a point, compiled."""
-
     compiled: Mapping[str, Compiled]
     cached_s: float | None
     """Seconds of the cold compilation that filled OpenVINO's cache; None without a cache."""

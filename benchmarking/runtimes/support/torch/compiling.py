@@ -239,8 +239,6 @@ def cache_key(cell: Cell, point: Point) -> BuildKey:
 
 
 class CompileLog:
-    """The compilations of this process."""
-
     @classmethod
     def begin(cls, cleanup: ExitStack) -> CompileLog:
         """Start a new log. All earlier compilations are dropped, now and at `cleanup`.

@@ -284,8 +284,6 @@ class JoinedMarks:
         self._barrier = threading.Barrier(replicas, action=lambda: self._mark(self._phase))
 
     def of(self, replica: int) -> Mark:
-        """The mark function of a replica."""
-
         def mark(name: str) -> None:
             if name != TOKEN:
                 self._phase = name

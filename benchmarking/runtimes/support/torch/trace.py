@@ -53,8 +53,6 @@ class Totals:
 
 @dataclass(slots=True)
 class CallTrace:
-    """One call."""
-
     duration_ns: float
     modules: defaultdict[str, Totals] = field(default_factory=lambda: defaultdict(Totals))
     operators: defaultdict[tuple[str, str], Totals] = field(default_factory=lambda: defaultdict(Totals))
