@@ -71,6 +71,8 @@ CLIENT_NUMBERS = {
     "max_concurrent_requests": "max_concurrent_requests",
 }
 """Field -> metric; a metric without a column has the meaning of the field."""
+PEAK_OF_PIECES = "left_out: {:g} in the file counts pieces of the stream, of several tokens where drafts are accepted"
+"""vLLM's client; its acceptance is in percent."""
 OUTPUT_RATES = ("throughput_tokens_per_sec", "max_output_tokens_per_sec")
 CLIENT_DEFINITIONS = {
     "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
@@ -300,6 +302,8 @@ def client_result(
     missing: dict[str, str] = {}
     if not outputs and client_task(load) != "text-generation":
         missing = {name: NO_OUTPUT for name in OUTPUT_RATES if metrics.pop(name, None) is not None}
+    if metrics.get("spec_decode_acceptance_percent") and (peak := metrics.pop("max_output_tokens_per_sec", None)):
+        missing["max_output_tokens_per_sec"] = PEAK_OF_PIECES.format(peak)
     # In ms, under our column if the meaning is the same, otherwise under the tool's own name.
     duration = load.peek("duration")
     duration_ms = duration * MS_PER_S if isinstance(duration, int | float) else 0.0

@@ -146,6 +146,14 @@ def test_a_peak_of_whole_seconds_may_be_below_the_mean_of_a_short_load(changed, 
     assert ("peak_below_mean" not in {doubt.kind for doubt in run.results[0].doubts}) == is_possible
 
 
+def test_the_peak_of_pieces_of_several_tokens_is_left_out_without_a_doubt(changed):
+    (run,) = changed(duration=32.6, max_output_tokens_per_s=0.5, spec_decode_acceptance_rate=72.0)
+    (result,) = run.results
+    assert "max_output_tokens_per_sec" not in result.metrics
+    assert result.missing["max_output_tokens_per_sec"].startswith("left_out: 0.5 in the file counts pieces")
+    assert "peak_below_mean" not in {doubt.kind for doubt in result.doubts}
+
+
 def test_a_zero_first_token_time_is_not_a_measurement():
     result = runs_of(FOLDER / "appended.json")[1].results[0]
     assert "time_to_first_token_ms" not in result.metrics
