@@ -20,6 +20,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError
@@ -268,7 +269,7 @@ class Session(ABC):
         """Release the model and its memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """An option that a runtime declares; flags, YAML keys, help and tables derive from it.
 
@@ -279,6 +280,7 @@ class Option:
     """The key in the settings of a run and in a YAML list; the flag with `-` for `_`."""
     help: str
     """A noun phrase for what the option chooses; equal in all runtimes that share the option."""
+    _: KW_ONLY
     values: tuple[str, ...] = ()
     """The accepted values, the default first; empty for any value."""
     default: str | None = None

@@ -70,7 +70,7 @@ class BenchRuntime(Runtime):
     name = "bench"
     runs_models = False
     is_compared = False
-    declared_options = (Option(name=OPTION, help="benchmark variant, as defined in its file", has_flag=False),)
+    declared_options = (Option(OPTION, "benchmark variant, as defined in its file", has_flag=False),)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if workload.source != "bench":

@@ -38,8 +38,8 @@ class Compiled(TorchRuntime):
     compiles = True
     declared_options = (
         *SHARED_OPTIONS,
-        Option(name="compile_mode", help="torch.compile mode", values=MODES, tried=(REDUCE_OVERHEAD, MAX_AUTOTUNE)),
-        Option(name="dynamic", help="dynamic shapes in the compiled code", values=tuple(DYNAMIC)),
+        Option("compile_mode", "torch.compile mode", values=MODES, tried=(REDUCE_OVERHEAD, MAX_AUTOTUNE)),
+        Option("dynamic", "dynamic shapes in the compiled code", values=tuple(DYNAMIC)),
         QUANTIZATION,
     )
 

@@ -47,11 +47,7 @@ class Kernelized(TorchRuntime):
     loads_quantized = False
     declared_options = (
         *SHARED_OPTIONS,
-        Option(
-            name=OPTION,
-            help="kernel repository (its code is executed): a folder, owner/name@VERSION, or hub",
-            default="hub",
-        ),
+        Option(OPTION, "kernel repository (its code is executed): a folder, owner/name@VERSION, or hub", default="hub"),
     )
 
     def unusable(self) -> str | None:

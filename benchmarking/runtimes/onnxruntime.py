@@ -24,19 +24,19 @@ from benchmarking.workloads.support.graph_contents import ACTIVATIONS, FLOAT, IN
 DYNAMIC, WEIGHT_ONLY = "dynamic", "weight-only"
 QUANTIZATIONS: Mapping[Precision, str] = {"int8": DYNAMIC, "int4": WEIGHT_ONLY}
 """Quantization of the graphs at a precision: weights and, during the call, activations; or weights only."""
-CACHE = Option(name="cache", help="key-value cache for text generation", values=("dynamic",))
+CACHE = Option("cache", "key-value cache for text generation", values=("dynamic",))
 """The graphs' states grow by one token per step; there is no other cache."""
 FUSION = Option(
-    name="fusion",
-    help="operator fusion before ONNX Runtime loads and optimizes the graphs",
+    "fusion",
+    "operator fusion before ONNX Runtime loads and optimizes the graphs",
     values=("none", "transformers"),
     is_filled_in=False,
     tried=("transformers",),
 )
 """onnxruntime.transformers' optimizer."""
 CUDA_GRAPH = Option(
-    name="cuda_graph",
-    help="replay of a call's kernels as one captured CUDA graph",
+    "cuda_graph",
+    "replay of a call's kernels as one captured CUDA graph",
     values=("off", "on"),
     is_filled_in=False,
     tried=("on",),
@@ -59,8 +59,8 @@ class OnnxRuntime(shared.OrtRuntime):
         shared.PROVIDER,
         replace(shared.IO_MODE, default="device if it has its own memory, else host", is_filled_in=False),
         Option(
-            name="quantization",
-            help="quantization method",
+            "quantization",
+            "quantization method",
             values=tuple(QUANTIZATIONS.values()),
             default="dynamic at int8, weight-only at int4",
             is_filled_in=False,

@@ -29,32 +29,28 @@ SIXTEEN_BITS: tuple[Precision, ...] = ("bfloat16", "float16")
 QUANTIZED: tuple[Precision, ...] = ("int8", "int4")
 LATENCY, THROUGHPUT = "latency", "throughput"
 HINT = Option(
-    name="hint",
-    help="performance hint; throughput keeps --concurrency requests in flight",
+    "hint",
+    "performance hint; throughput keeps --concurrency requests in flight",
     values=(LATENCY, THROUGHPUT),
     tried=(THROUGHPUT,),
 )
 DYNAMIC = Option(
-    name="dynamic",
-    help="dynamic shapes in the compiled code",
+    "dynamic",
+    "dynamic shapes in the compiled code",
     values=("true", "false"),
     default="true, false on an NPU",
     tried=("false",),
 )
 """Graphs compiled once for all shapes, or for each point's shapes."""
 QUANTIZATION = Option(
-    name="quantization",
-    help="quantization method",
-    values=("weight-only", "dynamic"),
-    is_filled_in=False,
-    tried=("dynamic",),
+    "quantization", "quantization method", values=("weight-only", "dynamic"), is_filled_in=False, tried=("dynamic",)
 )
 """nncf quantizes weights beforehand; with dynamic, activations are also quantized, in groups, during a call."""
 FORMATS = ("onnx", "openvino")
 """Graph file formats that OpenVINO reads."""
 LOOPS = frozenset({"new_tokens", "steps"})
 """Axes of tasks whose calls are several passes through a model, each depending on the previous one."""
-CACHE = Option(name="cache", help="key-value cache for text generation", values=("dynamic",))
+CACHE = Option("cache", "key-value cache for text generation", values=("dynamic",))
 
 
 class OpenVino(Runtime):

@@ -46,16 +46,10 @@ class Qnn(shared.OrtRuntime):
     packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-qnn")
     declared_options = (
         Option(
-            name="qnn_backend",
-            help="QNN backend; cpu is QNN's reference implementation",
-            values=BACKENDS,
-            is_filled_in=False,
+            "qnn_backend", "QNN backend; cpu is QNN's reference implementation", values=BACKENDS, is_filled_in=False
         ),
         Option(
-            name="performance_mode",
-            help="clock mode of the tensor processor (htp)",
-            values=PERFORMANCE_MODES,
-            is_filled_in=False,
+            "performance_mode", "clock mode of the tensor processor (htp)", values=PERFORMANCE_MODES, is_filled_in=False
         ),
     )
 

@@ -14,6 +14,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -40,76 +41,54 @@ if TYPE_CHECKING:
 
 
 OFF, ON = "off", "on"
+_unwritten = partial(Option, is_filled_in=False)
+"""An option whose default is not among the settings, so that older series go on."""
 
-CONTEXT_DEPTH = Option(
-    name="context_depth",
-    help="tokens in the engine's key-value cache before a call begins",
-    default="0",
-    is_filled_in=False,
-    changes_work=True,
+CONTEXT_DEPTH = _unwritten(
+    "context_depth", "tokens in the engine's key-value cache before a call begins", default="0", changes_work=True
 )
 """Processed outside the timed region. The prompt of a call follows them, so that time to first token is that of
 sequence-length tokens at this depth."""
-KV_CACHE_TYPE = Option(name="kv_cache_type", help="data type of the engine's key-value cache", is_filled_in=False)
+KV_CACHE_TYPE = _unwritten("kv_cache_type", "data type of the engine's key-value cache")
 """An engine replaces `values`, its default first."""
-FLASH_ATTENTION = Option(
-    name="flash_attention", help="flash attention in the engine", values=("auto", ON, OFF), is_filled_in=False
-)
-BATCH_THREADS = Option(
-    name="batch_threads", help="threads for the engine's prefill", default="same as --num-threads", is_filled_in=False
-)
-DRAFT_MODEL = Option(
-    name="draft_model",
-    help="draft model for speculative decoding: a name from the catalog, a folder or an engine's file",
+FLASH_ATTENTION = _unwritten("flash_attention", "flash attention in the engine", values=("auto", ON, OFF))
+BATCH_THREADS = _unwritten("batch_threads", "threads for the engine's prefill", default="same as --num-threads")
+DRAFT_MODEL = _unwritten(
+    "draft_model",
+    "draft model for speculative decoding: a name from the catalog, a folder or an engine's file",
     default="none",
-    is_filled_in=False,
     changes_work=True,
 )
-NGRAM_LOOKUP = Option(
-    name="ngram_lookup",
-    help="length of n-grams looked up in the text so far to draft tokens for speculative decoding; 0: off",
+NGRAM_LOOKUP = _unwritten(
+    "ngram_lookup",
+    "length of n-grams looked up in the text so far to draft tokens for speculative decoding; 0: off",
     default="0",
-    is_filled_in=False,
     changes_work=True,
 )
-DRAFT_TOKENS = Option(
-    name="draft_tokens",
-    help="maximum number of tokens drafted at once in speculative decoding",
-    default="the engine's own",
-    is_filled_in=False,
+DRAFT_TOKENS = _unwritten(
+    "draft_tokens", "maximum number of tokens drafted at once in speculative decoding", default="the engine's own"
 )
-PREFIX_CACHE = Option(
-    name="prefix_cache",
-    help="reuse of cached keys and values from an earlier call's prompt",
-    values=(OFF, ON),
-    is_filled_in=False,
-    changes_work=True,
+PREFIX_CACHE = _unwritten(
+    "prefix_cache", "reuse of cached keys and values from an earlier call's prompt", values=(OFF, ON), changes_work=True
 )
-LORA = Option(
-    name="lora",
-    help="LoRA adapter in the engine's format, applied to every token",
-    default="none",
-    is_filled_in=False,
-    changes_work=True,
+LORA = _unwritten(
+    "lora", "LoRA adapter in the engine's format, applied to every token", default="none", changes_work=True
 )
 
-GPU_LAYERS = Option(
-    name="gpu_layers",
-    help="number of layers that the engine computes on the GPU, the output counted as one; the others stay on the CPU",
+GPU_LAYERS = _unwritten(
+    "gpu_layers",
+    "number of layers that the engine computes on the GPU, the output counted as one; the others stay on the CPU",
     default="all on a GPU",
-    is_filled_in=False,
 )
-SPLIT_MODE = Option(
-    name="split_mode",
-    help="how an engine splits a model over several GPUs: by layers or by rows of the weights",
+SPLIT_MODE = _unwritten(
+    "split_mode",
+    "how an engine splits a model over several GPUs: by layers or by rows of the weights",
     values=("layer", "row"),
-    is_filled_in=False,
 )
-TENSOR_SPLIT = Option(
-    name="tensor_split",
-    help="shares of a model on each of several GPUs, such as 3,1; the first GPU of --device is the main one",
+TENSOR_SPLIT = _unwritten(
+    "tensor_split",
+    "shares of a model on each of several GPUs, such as 3,1; the first GPU of --device is the main one",
     default="by free memory",
-    is_filled_in=False,
 )
 
 COMMON = (
@@ -119,12 +98,7 @@ COMMON = (
 """All options: an engine declares those it has, and gives a reason for each of the others."""
 NUMBERS = {CONTEXT_DEPTH.name: 0, BATCH_THREADS.name: 1, NGRAM_LOOKUP.name: 0, DRAFT_TOKENS.name: 1, GPU_LAYERS.name: 0}
 """Integer options with their minimum."""
-QUANTIZATION = Option(
-    name="quantization",
-    help="quantization method",
-    default="the engine's default for the precision",
-    is_filled_in=False,
-)
+QUANTIZATION = _unwritten("quantization", "quantization method", default="the engine's default for the precision")
 """An engine replaces `values` by the names of its quantized types."""
 ACTIVATIONS = "activations"
 """A setting without a flag, where it is known: the type to which an engine quantizes the activations of products with

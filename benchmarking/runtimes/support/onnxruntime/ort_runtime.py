@@ -30,9 +30,9 @@ from benchmarking.devices.support.host import host_facts, int_fact
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import exported_model as graphs
 
-IO_MODE = Option(name="io_mode", help="memory that holds a call's inputs and outputs", values=("device", "host"))
+IO_MODE = Option("io_mode", "memory that holds a call's inputs and outputs", values=("device", "host"))
 PROVIDER = Option(
-    name="provider", help="execution provider of ONNX Runtime, such as directml on Windows", default="the device's own"
+    "provider", "execution provider of ONNX Runtime, such as directml on Windows", default="the device's own"
 )
 CPU = "CPUExecutionProvider"
 """The provider that every ONNX Runtime has."""

@@ -205,8 +205,8 @@ METHODS: Mapping[Precision, tuple[str, ...]] = {
 """The methods of each precision, the default first. For float8: one scale per row of a product's operands, or one per
 operand."""
 QUANTIZATION = Option(
-    name=OPTION,
-    help="quantization method",
+    OPTION,
+    "quantization method",
     values=(DYNAMIC, WEIGHT_ONLY, PER_ROW, PER_TENSOR),
     default="; ".join(f"{methods[0]} at {precision}" for precision, methods in METHODS.items()),
     is_filled_in=False,

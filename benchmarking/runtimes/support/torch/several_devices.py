@@ -31,8 +31,8 @@ from benchmarking.workloads.support.families import family_named, plugin_of
 OPTION = "placement"
 REPLICAS, SHARDED = "replicas", "sharded"
 PLACEMENT = Option(
-    name=OPTION,
-    help="one model on several devices: replicas that split the batch, or layers spread over the devices",
+    OPTION,
+    "one model on several devices: replicas that split the batch, or layers spread over the devices",
     values=(REPLICAS, SHARDED),
 )
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")

@@ -39,7 +39,7 @@ from benchmarking.workloads.support.transformers_models import AUTO_CLASSES
 from benchmarking.workloads.support.weights import page_cache_of
 
 PACKAGES = ("torch", "transformers")
-CACHE = Option(name="cache", help="key-value cache for text generation", values=CACHES, tried=CACHES)
+CACHE = Option("cache", "key-value cache for text generation", values=CACHES, tried=CACHES)
 
 WITH_CONV1D = ("gpt2", "openai-gpt")
 """Model types whose layers torchao skips until they are replaced by linear ones, which takes more than a few lines."""

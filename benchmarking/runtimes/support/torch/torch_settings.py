@@ -24,14 +24,14 @@ from benchmarking.workloads.support.families import plugin_of
 
 AT_THE_END, CHANNELS_LAST = "end", "channels_last"
 TOKEN_SYNC = Option(
-    name="token_sync",
-    help="when generated tokens reach the host: each one immediately, or all but the first at the end",
+    "token_sync",
+    "when generated tokens reach the host: each one immediately, or all but the first at the end",
     values=("each", AT_THE_END),
     is_filled_in=False,
 )
 MEMORY_FORMAT = Option(
-    name="memory_format",
-    help="memory layout of images and convolution weights",
+    "memory_format",
+    "memory layout of images and convolution weights",
     values=("contiguous", CHANNELS_LAST),
     is_filled_in=False,
     tried=(CHANNELS_LAST,),
@@ -169,8 +169,8 @@ FLASH_PACKAGES: Mapping[str, FlashPackage] = {
 FLASH_PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float16")
 """The only precisions of their kernels."""
 ATTENTION = Option(
-    name="attention",
-    help="attention implementation",
+    "attention",
+    "attention implementation",
     values=(EAGER, SDPA, *FLASH_PACKAGES, FLEX, *(f"{SDPA}:{backend}" for backend in BACKENDS)),
     default="the model's own",
 )
