@@ -41,7 +41,9 @@ DEFINITIONS = {
     "time_per_output_token_ms": "median over queries of the mean time per token after the first",
     "system_power_w": "of the whole system",
 }
-ACCURACY = "AccuracyOnly"
+ACCURACY, SEARCH = "AccuracyOnly", "FindPeakPerformance"
+"""Modes of a test: without results, and with those at the highest rate that it found, which only the summary states."""
+ACCURACY_LOG = "mlperf_log_accuracy.json"
 DETAIL, LESS_DETAILED = "mlperf_log_detail.txt", ("mlperf_log_summary.txt", "result_summary.json")
 """Files of one test in a folder; the result is read from the most detailed one."""
 MACHINE = (
@@ -136,7 +138,8 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
         return lambda opened: opened.without_results("description of a system: it is read with its results")
     if has_keys(data, mlperf_files.MEASUREMENT):
         return lambda opened: opened.without_results("description of a test: it is read with the test's result")
-    if mlperf_files.ACCURACY.match(file.head[:1000]):  # which is large and often truncated for a submission
+    is_empty = data == [] and file.called.name == ACCURACY_LOG  # of a test of the performance alone
+    if is_empty or mlperf_files.ACCURACY.match(file.head[:1000]):  # which is large and often truncated for a submission
         return lambda opened: opened.without_results("accuracy log: answers of the model, without times")
     if mlperf_files.is_detail(file):
         return lambda opened: _of_log(opened, mlperf_files.of_detail)
@@ -178,7 +181,8 @@ def _of_test(file: ForeignFile, stated: Mapping[str, Any], number: int) -> Forei
     """The run of the test that is the one of this number in its file."""
     events = Fields(file, stated, numbers_are_text=True)
     place = mlperf_files.place_of(file.path.resolve())
-    if events.text("effective_test_mode") == ACCURACY:
+    test_mode = events.text("effective_test_mode")
+    if test_mode == ACCURACY:
         file.without_results("accuracy test: its times are not results")
     if place.is_audit or mlperf_files.is_audit(events):
         file.without_results("compliance test: a repetition under changed conditions, whose times are not results")
@@ -190,26 +194,29 @@ def _of_test(file: ForeignFile, stated: Mapping[str, Any], number: int) -> Forei
     if not metrics:
         file.refuse("no results: the test was interrupted, or its log is truncated")
     result = foreign_result(
-        _point(scenario, samples, events.number("effective_target_qps", low=0)),
+        _point(scenario, samples, None if test_mode == SEARCH else events.number("effective_target_qps", low=0)),
         stated=metrics,
         missing=missing,
         iterations=queries,
         doubts=[*mlperf_files.log_doubts(events), *_batch_doubts(scenario)],
     )
     weights = _word(mlperf_files.measurement_fields(file, place), "weight_data_types")
+    cell = _cell(
+        place.model or "unknown",
+        scenario,
+        (place.division, place.submitter, place.system),
+        weights or _word(system, "weight_data_types"),
+        _words(system),
+        _word(system, "framework"),
+    )
+    if test_mode == SEARCH:
+        cell["runtime_mode"]["test_mode"] = SEARCH
     return ForeignRun(
         key=f"{place.inside} {number}" if number else place.inside,
         results=[result],
         started_at=events.time("test_datetime"),
         tool_version=events.text("loadgen_version") or _word(events, "endpoints_version"),
-        **_cell(
-            place.model or "unknown",
-            scenario,
-            (place.division, place.submitter, place.system),
-            weights or _word(system, "weight_data_types"),
-            _words(system),
-            _word(system, "framework"),
-        ),
+        **cell,
         tags={"submitter": place.submitter},
         kept={
             **events.rest(),

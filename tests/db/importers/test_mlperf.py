@@ -128,6 +128,15 @@ def test_the_summary_log_is_equivalent_and_ignored_where_there_is_a_detailed_one
     assert run.origin.kept["effective_min_query_count"] == "100"
 
 
+@pytest.mark.parametrize("name", ["mlperf_log_detail.txt", "mlperf_log_summary.txt"])
+def test_a_search_for_the_highest_rate_is_not_a_test_at_the_rate_it_began_with(tmp_path, name):
+    text = (TEST / name).read_text()
+    assert "PerformanceOnly" in text
+    (tmp_path / name).write_text(text.replace("PerformanceOnly", "FindPeakPerformance"))
+    (run,) = runs(tmp_path / name)
+    assert (run.results[0].point.axes, run.cell.runtime_mode["test_mode"]) == ({}, "FindPeakPerformance")
+
+
 def test_an_invalid_test_is_an_invalid_result():
     (run,) = runs(FOLDER / "mlperf_log_summary.txt")
     (result,) = run.results
@@ -149,6 +158,8 @@ def test_accuracy_tests_and_systems_give_no_runs(tmp_path):
     text = (TEST / "mlperf_log_detail.txt").read_text().replace("PerformanceOnly", "AccuracyOnly")
     (tmp_path / "mlperf_log_detail.txt").write_text(text)
     assert without_results(tmp_path / "mlperf_log_detail.txt").startswith("accuracy test")
+    (tmp_path / "mlperf_log_accuracy.json").write_text("[\n]\n")
+    assert without_results(tmp_path / "mlperf_log_accuracy.json").startswith("accuracy log")
     described = FOLDER / "closed/AMD/systems/87xMI355X_22xEPYC_9575F.json"
     assert without_results(described).startswith("description of a system")
 
