@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from benchmarking import __version__
@@ -159,14 +158,12 @@ def version_differences(
     }
 
 
-NOT_REPEATABLE = MappingProxyType(
-    {
-        "module": "it is a torch module of a script or was passed in Python: run benchhouse script or benchmark_model",
-        "bench": "it is a user-written benchmark: run its file again",
-        "import": "another tool measured it: run that tool again",
-        "inputs": "its inputs were read from a file: give the command with --inputs",
-    }
-)
+NOT_REPEATABLE = {
+    "module": "it is a torch module of a script or was passed in Python: run benchhouse script or benchmark_model",
+    "bench": "it is a user-written benchmark: run its file again",
+    "import": "another tool measured it: run that tool again",
+    "inputs": "its inputs were read from a file: give the command with --inputs",
+}
 """Source of the model, or of its inputs -> why no command can repeat the measurement."""
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 
 from benchmarking.core.command_line import DEFAULT_DATABASE, default_database
 from benchmarking.core.errors import UsageError
@@ -110,23 +109,21 @@ COMMON = table(
 
 
 PART = re.compile(r"([a-z0-9_]+)\s*:\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z/%]*)")
-TIMES: Mapping[str, float] = MappingProxyType({"us": 0.001, "ms": 1.0, "s": 1000.0, "min": 60_000.0})
+TIMES: Mapping[str, float] = {"us": 0.001, "ms": 1.0, "s": 1000.0, "min": 60_000.0}
 """Units of times, in ms."""
-SIZES: Mapping[str, float] = MappingProxyType({"MB": 1.0, "GB": 1000.0, "TB": 1_000_000.0})
+SIZES: Mapping[str, float] = {"MB": 1.0, "GB": 1000.0, "TB": 1_000_000.0}
 """Units of memory, in MB of 10^6 bytes."""
-SHARES: Mapping[str, float] = MappingProxyType({"%": 0.01, "": 1.0})
+SHARES: Mapping[str, float] = {"%": 0.01, "": 1.0}
 """Units of shares."""
-UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
-    {
-        **dict.fromkeys(("ttft", "tpot", "e2e", "latency", "latency_p90", "latency_p95", "latency_p99"), TIMES),
-        "memory": SIZES,
-        "energy": {"J": 1.0, "kJ": 1000.0},
-        "throughput": {"/s": 1.0, "": 1.0},
-        "kl": {"nats": 1.0, "": 1.0},
-        "perplexity_increase": {"%": 1.0, "": 1.0},
-        **dict.fromkeys(("exact_match", "choice_accuracy", "accuracy", "agreement"), SHARES),
-    }
-)
+UNITS: Mapping[str, Mapping[str, float]] = {
+    **dict.fromkeys(("ttft", "tpot", "e2e", "latency", "latency_p90", "latency_p95", "latency_p99"), TIMES),
+    "memory": SIZES,
+    "energy": {"J": 1.0, "kJ": 1000.0},
+    "throughput": {"/s": 1.0, "": 1.0},
+    "kl": {"nats": 1.0, "": 1.0},
+    "perplexity_increase": {"%": 1.0, "": 1.0},
+    **dict.fromkeys(("exact_match", "choice_accuracy", "accuracy", "agreement"), SHARES),
+}
 """What can be limited -> its units, in the one that values are returned in."""
 
 EXAMPLES = (
@@ -135,22 +132,20 @@ EXAMPLES = (
     *("accuracy:90%", "latency_p90:40ms", "latency_p99:80ms"),
 )
 """A limit of each kind, those that most people set first."""
-LIMITED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {
-        "tpot itl e2e": "it is a time of requests under load: benchhouse load MODEL --request-rate RATE --limit e2e:2s "
-        "measures it, benchhouse recommend MODEL --request-rate RATE --limit e2e:2s ranks what is stored",
-        "accuracy exact_match choice_accuracy": "it is of evaluations that are imported: benchhouse recommend MODEL "
-        "--limit accuracy:90% ranks by them",
-        "throughput rps qps tps": "a rate of requests is --request-rate; benchhouse load --find-rate finds the "
-        "highest within the limits",
-        "error_rate errors error failures failure_rate success_rate": "a request that fails is outside each limit, "
-        "which 99 % must meet",
-        "cost price": "it is optimized: benchhouse tune --objective cost, recommend --prefer cost, with --price FILE",
-        "goodput": "99 % of the requests must meet each limit of benchhouse load, as in --limit ttft:500ms,e2e:2s",
-        "agreement kl perplexity_increase memory energy": "it is of calls: benchhouse tune MODEL --limit "
-        "memory:2GB, and benchhouse recommend without --request-rate",
-    }
-)
+LIMITED_ELSEWHERE: Mapping[str, str] = {
+    "tpot itl e2e": "it is a time of requests under load: benchhouse load MODEL --request-rate RATE --limit e2e:2s "
+    "measures it, benchhouse recommend MODEL --request-rate RATE --limit e2e:2s ranks what is stored",
+    "accuracy exact_match choice_accuracy": "it is of evaluations that are imported: benchhouse recommend MODEL "
+    "--limit accuracy:90% ranks by them",
+    "throughput rps qps tps": "a rate of requests is --request-rate; benchhouse load --find-rate finds the "
+    "highest within the limits",
+    "error_rate errors error failures failure_rate success_rate": "a request that fails is outside each limit, "
+    "which 99 % must meet",
+    "cost price": "it is optimized: benchhouse tune --objective cost, recommend --prefer cost, with --price FILE",
+    "goodput": "99 % of the requests must meet each limit of benchhouse load, as in --limit ttft:500ms,e2e:2s",
+    "agreement kl perplexity_increase memory energy": "it is of calls: benchhouse tune MODEL --limit "
+    "memory:2GB, and benchhouse recommend without --request-rate",
+}
 """Limits that only some commands know -> which."""
 MOST_EXAMPLES = 5
 
@@ -170,19 +165,17 @@ SEVERAL = re.compile(r"(\w+:[\d.]+\s*[A-Za-z/%]*)[:;](\w+:.*)")
 OF_SHARE = re.compile(r"(?:p\d+_)?(ttft|tpot|itl|e2e|latency|time_to_first_token|time_per_output_token)(?:_p\d+)?")
 """A limit of a load with its percentile, as in ttft_p99."""
 PERCENTILE = re.compile(r"(latency_?)?p\d+")
-OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("itl", "tbt", "inter_token_latency", "time_per_output_token"), "tpot"),
-        **dict.fromkeys(("p50", "latency_p50", "latency_median", "median", "e2e"), "latency"),
-        "time_to_first_token": "ttft",
-        **dict.fromkeys(("quality", "top1", "match"), "agreement"),
-        **dict.fromkeys(("mean", "avg", "latency_mean", "latency_avg", "mean_latency", "avg_latency"), "latency"),
-        **{f"p{percent}_latency": f"latency_p{percent}" for percent in (90, 95, 99)},
-        **dict.fromkeys(("rps", "qps", "tps", "tokens_per_second"), "throughput"),
-        "rss": "memory",
-        "peak_memory_mb": "memory",
-    }
-)
+OTHER_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("itl", "tbt", "inter_token_latency", "time_per_output_token"), "tpot"),
+    **dict.fromkeys(("p50", "latency_p50", "latency_median", "median", "e2e"), "latency"),
+    "time_to_first_token": "ttft",
+    **dict.fromkeys(("quality", "top1", "match"), "agreement"),
+    **dict.fromkeys(("mean", "avg", "latency_mean", "latency_avg", "mean_latency", "avg_latency"), "latency"),
+    **{f"p{percent}_latency": f"latency_p{percent}" for percent in (90, 95, 99)},
+    **dict.fromkeys(("rps", "qps", "tps", "tokens_per_second"), "throughput"),
+    "rss": "memory",
+    "peak_memory_mb": "memory",
+}
 """Names in other tools -> ours. Those of percentiles lack only the word latency."""
 
 

@@ -33,37 +33,31 @@ ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
 """How a setting of Hydra begins: backend.device=cpu."""
 JOINING = ("&", "&&", "+", "and", "vs", "vs.", "versus")
 """What people write between two things, as a word of its own."""
-UNITS_APART: Mapping[str, str] = MappingProxyType(
-    {
-        word: unit
-        for unit, words in {"s": "s sec second seconds", "m": "m min minute minutes", "h": "h hour hours"}.items()
-        for word in words.split()
-    }
-)
+UNITS_APART: Mapping[str, str] = {
+    word: unit
+    for unit, words in {"s": "s sec second seconds", "m": "m min minute minutes", "h": "h hour hours"}.items()
+    for word in words.split()
+}
 """A unit of time as a word of its own -> as it follows the number."""
 HOST_AND_PORT = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+):\d+(/|$)")
 """How the address of a server begins without its scheme."""
-METRIC_WORDS = MappingProxyType(
-    {
-        "ttft": "time_to_first_token",
-        "tpot": "time_per_output_token",
-        "itl": "inter_token_latency",
-        "e2el": "latency",
-        "e2e": "latency",
-    }
-)
+METRIC_WORDS = {
+    "ttft": "time_to_first_token",
+    "tpot": "time_per_output_token",
+    "itl": "inter_token_latency",
+    "e2el": "latency",
+    "e2e": "latency",
+}
 """Short words for metrics, also within a longer name -> how our names begin."""
 STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize)\s", re.IGNORECASE)
-WHERE = MappingProxyType(
-    {
-        "metric": "benchhouse query --describe all_results, or load_curve,",
-        "table or view": "benchhouse query --describe",
-        "chart": "benchhouse charts --list",
-        "model": 'benchhouse query "SELECT DISTINCT model_id FROM benchmark_runs"',
-        "runtime": "benchhouse run --list-runtimes",
-        "format": "--help",
-    }
-)
+WHERE = {
+    "metric": "benchhouse query --describe all_results, or load_curve,",
+    "table or view": "benchhouse query --describe",
+    "chart": "benchhouse charts --list",
+    "model": 'benchhouse query "SELECT DISTINCT model_id FROM benchmark_runs"',
+    "runtime": "benchhouse run --list-runtimes",
+    "format": "--help",
+}
 """Kind of name -> the command that lists all of them."""
 
 SERVERS = (
@@ -74,204 +68,193 @@ SERVERS = (
 
 FASTEST = ("best", "fastest", "optimal", "quickest")
 """What people ask for where a runtime is named."""
-NOT_MEASURED: Mapping[str, str] = MappingProxyType(
-    {
-        "torchscript torch-script torch.jit jit script": "TorchScript, which torch.compile replaced: that is "
-        "--runtime compiled; exported graphs run in onnxruntime",
-        "tensorflow tf keras tflite jax flax xla coreml tvm paddle": "no runtime here: benchhouse benches measures "
-        "code of your own, benchhouse import FILE stores its results",
-        "deepspeed accelerate optimum ipex bettertransformer": "PyTorch with settings of its own: benchhouse script "
-        "FILE measures the models that your code calls",
-    }
-)
+NOT_MEASURED: Mapping[str, str] = {
+    "torchscript torch-script torch.jit jit script": "TorchScript, which torch.compile replaced: that is "
+    "--runtime compiled; exported graphs run in onnxruntime",
+    "tensorflow tf keras tflite jax flax xla coreml tvm paddle": "no runtime here: benchhouse benches measures "
+    "code of your own, benchhouse import FILE stores its results",
+    "deepspeed accelerate optimum ipex bettertransformer": "PyTorch with settings of its own: benchhouse script "
+    "FILE measures the models that your code calls",
+}
 """Engines that people name as runtimes -> what to do instead."""
 DEFAULTED = ("value", "precision", "runtime", "device", "format")
 """Kinds of names that are values of flags with a default."""
-OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        ours: frozenset(words.split())
-        for ours, words in {
-            # Commands.
-            "run": "measure test single perf time inference",
-            "batch": "sweep matrix many grid batch_size batchsize bs",
-            "load": "loadtest load-test loadgen stress serve-bench bench-serve server-bench bench-server "
-            "benchmark-server benchmark-serving guidellm aiperf locust k6 wrk hey",
-            "check": "gate ci verify assert regress",
-            "show": "ls list runs results latest last newest status stats summary ls-runs list-runs",
-            "history": "trend trends timeline evolution",
-            "charts": "plot plots draw visualize graph graphs chart report",
-            "dashboard": "ui web serve server pages",
-            "compare": "diff delta",
-            "recommend": "choose advise best suggest which fastest select pick rank",
-            "setup": "init initialize database db migrate upgrade create-db createdb new-db",
-            "export-model": "convert onnx",
-            "profile": "trace prof profiler flamegraph nsys",
-            "compact": "vacuum shrink compress",
-            "publish": "upload push share site",
-            "delete": "rm remove del clear prune purge drop gc clean erase wipe",
-            # Actions.
-            "add": "new note write create append post set",
-            "remove": "rm del delete drop erase",
-            "list": "ls show all",
-            "stats": "size info du usage status summary",
-            "set": "ack acknowledge triage close resolve mute dismiss delete remove rm accept",
-            "alias": "rename merge join link continue move",
-            "unalias": "unmerge unlink split undo",
-            # Fields of a comparison.
-            "runtime": "backend engine framework library provider server",
-            "model": "model_id model_name name",
-            "sequence": "sequence_length seq_len seq_length length input_length",
-            "since": "after from start newer_than",
-            "until": "before to end older_than",
-            "commit": "sha revision rev git",
-            "tag.NAME": "label experiment version env",
-            "device": "hardware gpu machine accelerator",
-            "precision": "dtype quantization quant bits",
-            "threads": "num_threads thread cores",
-            # Triages.
-            "regression": "ack acknowledge acknowledged confirmed real open bug true true-positive",
-            "improvement": "better",
-            "noise": "ignore ignored false false-positive flaky dismiss dismissed chance random",
-            "method": "benchmark measurement benchmark-change",
-            "new": "reopen untriaged unset reset todo",
-            # Weights and profiles.
-            "random": "dummy no none fake synthetic empty",
-            "pretrained": "real hub trained",
-            "quick": "fast short smoke dev",
-            "standard": "normal default medium",
-            "reference": "full long slow thorough precise accurate exact publication",
-            # Precisions.
-            "float32": "fp32 f32 float single 32 torch.float32",
-            "float16": "fp16 f16 half 16 torch.float16 torch.half 16-mixed",
-            "bfloat16": "bf16 brain torch.bfloat16 bf16-mixed",
-            "float8_e4m3": "fp8 float8 e4m3",
-            "int8": "i8 8bit q8 q8_0 w8a8 smoothquant",
-            "int4": "i4 4bit q4 q4_0 q4_1 q4_k_m q4_k_s w4a16 awq gptq nf4 fp4",
-            # Arrivals, endpoints, preferences, formats and charts.
-            "constant": "uniform deterministic fixed periodic",
-            "poisson": "exponential",
-            "chat": "openai-chat /v1/chat/completions http",
-            "completions": "openai vllm /v1/completions text",
-            "latency": "speed fast fastest min_latency p50 p90 p95 p99",
-            "throughput": "max_throughput tokens samples qps rps requests_per_second tokens_per_second",
-            "memory": "vram ram gpu_memory peak_memory",
-            "cost": "cheapest cheap price dollars money",
-            "all": "* any every",
-            "csv": "excel xlsx xls tsv spreadsheet",
-            "png": "jpg jpeg image",
-            "latency_vs_batch_size": "latency",
-            "throughput_vs_batch_size": "throughput",
-            "memory_vs_batch_size": "memory",
-            "hardware_comparison": "hardware devices comparison",
-            "pareto_front": "pareto frontier",
-            "load_latency": "load load_curve latency_vs_rate",
-            "load_frontier": "throughput_vs_latency latency_vs_throughput throughput_latency latency_throughput",
-            "temporal_trend": "trend history time timeline",
-            # Metrics.
-            "latency_median_ms": "latency median mean p50 latency_ms latency_mean latency_p50 e2e",
-            "latency_p90_ms": "p90 latency_p90",
-            "latency_p95_ms": "p95 latency_p95",
-            "latency_p99_ms": "p99 latency_p99",
-            "throughput_samples_per_sec": "throughput samples_per_second qps",
-            "throughput_tokens_per_sec": "tokens_per_second tokens/s tokens_per_s tps tok/s tokens",
-            "memory_peak_rss_infer_mb": "memory memory_mb peak_memory rss memory_peak",
-            "time_to_first_token_ms": "ttft first_token",
-            "time_per_output_token_ms": "tpot itl inter_token_latency",
-        }.items()
-    }
-)
+OTHER_NAMES: Mapping[str, frozenset[str]] = {
+    ours: frozenset(words.split())
+    for ours, words in {
+        # Commands.
+        "run": "measure test single perf time inference",
+        "batch": "sweep matrix many grid batch_size batchsize bs",
+        "load": "loadtest load-test loadgen stress serve-bench bench-serve server-bench bench-server "
+        "benchmark-server benchmark-serving guidellm aiperf locust k6 wrk hey",
+        "check": "gate ci verify assert regress",
+        "show": "ls list runs results latest last newest status stats summary ls-runs list-runs",
+        "history": "trend trends timeline evolution",
+        "charts": "plot plots draw visualize graph graphs chart report",
+        "dashboard": "ui web serve server pages",
+        "compare": "diff delta",
+        "recommend": "choose advise best suggest which fastest select pick rank",
+        "setup": "init initialize database db migrate upgrade create-db createdb new-db",
+        "export-model": "convert onnx",
+        "profile": "trace prof profiler flamegraph nsys",
+        "compact": "vacuum shrink compress",
+        "publish": "upload push share site",
+        "delete": "rm remove del clear prune purge drop gc clean erase wipe",
+        # Actions.
+        "add": "new note write create append post set",
+        "remove": "rm del delete drop erase",
+        "list": "ls show all",
+        "stats": "size info du usage status summary",
+        "set": "ack acknowledge triage close resolve mute dismiss delete remove rm accept",
+        "alias": "rename merge join link continue move",
+        "unalias": "unmerge unlink split undo",
+        # Fields of a comparison.
+        "runtime": "backend engine framework library provider server",
+        "model": "model_id model_name name",
+        "sequence": "sequence_length seq_len seq_length length input_length",
+        "since": "after from start newer_than",
+        "until": "before to end older_than",
+        "commit": "sha revision rev git",
+        "tag.NAME": "label experiment version env",
+        "device": "hardware gpu machine accelerator",
+        "precision": "dtype quantization quant bits",
+        "threads": "num_threads thread cores",
+        # Triages.
+        "regression": "ack acknowledge acknowledged confirmed real open bug true true-positive",
+        "improvement": "better",
+        "noise": "ignore ignored false false-positive flaky dismiss dismissed chance random",
+        "method": "benchmark measurement benchmark-change",
+        "new": "reopen untriaged unset reset todo",
+        # Weights and profiles.
+        "random": "dummy no none fake synthetic empty",
+        "pretrained": "real hub trained",
+        "quick": "fast short smoke dev",
+        "standard": "normal default medium",
+        "reference": "full long slow thorough precise accurate exact publication",
+        # Precisions.
+        "float32": "fp32 f32 float single 32 torch.float32",
+        "float16": "fp16 f16 half 16 torch.float16 torch.half 16-mixed",
+        "bfloat16": "bf16 brain torch.bfloat16 bf16-mixed",
+        "float8_e4m3": "fp8 float8 e4m3",
+        "int8": "i8 8bit q8 q8_0 w8a8 smoothquant",
+        "int4": "i4 4bit q4 q4_0 q4_1 q4_k_m q4_k_s w4a16 awq gptq nf4 fp4",
+        # Arrivals, endpoints, preferences, formats and charts.
+        "constant": "uniform deterministic fixed periodic",
+        "poisson": "exponential",
+        "chat": "openai-chat /v1/chat/completions http",
+        "completions": "openai vllm /v1/completions text",
+        "latency": "speed fast fastest min_latency p50 p90 p95 p99",
+        "throughput": "max_throughput tokens samples qps rps requests_per_second tokens_per_second",
+        "memory": "vram ram gpu_memory peak_memory",
+        "cost": "cheapest cheap price dollars money",
+        "all": "* any every",
+        "csv": "excel xlsx xls tsv spreadsheet",
+        "png": "jpg jpeg image",
+        "latency_vs_batch_size": "latency",
+        "throughput_vs_batch_size": "throughput",
+        "memory_vs_batch_size": "memory",
+        "hardware_comparison": "hardware devices comparison",
+        "pareto_front": "pareto frontier",
+        "load_latency": "load load_curve latency_vs_rate",
+        "load_frontier": "throughput_vs_latency latency_vs_throughput throughput_latency latency_throughput",
+        "temporal_trend": "trend history time timeline",
+        # Metrics.
+        "latency_median_ms": "latency median mean p50 latency_ms latency_mean latency_p50 e2e",
+        "latency_p90_ms": "p90 latency_p90",
+        "latency_p95_ms": "p95 latency_p95",
+        "latency_p99_ms": "p99 latency_p99",
+        "throughput_samples_per_sec": "throughput samples_per_second qps",
+        "throughput_tokens_per_sec": "tokens_per_second tokens/s tokens_per_s tps tok/s tokens",
+        "memory_peak_rss_infer_mb": "memory memory_mb peak_memory rss memory_peak",
+        "time_to_first_token_ms": "ttft first_token",
+        "time_per_output_token_ms": "tpot itl inter_token_latency",
+    }.items()
+}
 """A command, an action, a precision or a metric -> other words for it. Runtimes and devices have their own
 `other_words`."""
 
-COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
-    {
-        "vllm sglang guidellm aiperf genai-perf genai_perf benchmark_serving serve-benchmark serving mlperf": (
-            "a server is tested by benchhouse load MODEL --url URL, or one that it starts with --serve"
-        ),
-        "llama-bench llama-batched-bench optimum-benchmark trtexec benchmark_app onnxruntime_perf_test": (
-            "benchhouse run MODEL measures a model on this machine"
-        ),
-        "hyperfine": "two commands are compared by benchhouse ab 'COMMAND' 'COMMAND'",
-        "pytest pytest-benchmark asv pyperf": "its result files are stored by benchhouse import FILE, and judged by "
-        "benchhouse check",
-        "lm-eval lm_eval lm-evaluation-harness eval evaluate accuracy perplexity": "quality against eager float32 is "
-        "measured by benchhouse run MODEL --quality",
-        "quantize optimize": "a precision is chosen by benchhouse run MODEL --precision int8, or by benchhouse tune "
-        "MODEL",
-        "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
-        "gpu gpus cpu cpus": "benchhouse run --list-devices shows what is here, --device of a command chooses one",
-        "watch monitor": "benchhouse top watches the sweeps that run on this machine",
-        "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
-        "github-action github-actions github gitlab jenkins ci": "benchhouse check --github gates the newest results; "
-        "ab needs no history",
-        "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
-        "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
-        "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",
-        "triage accept ack acknowledge intended approve": "alerts are triaged by benchhouse alert set ID intended "
-        "--note WHY; benchhouse alert list shows their ids",
-        "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
-        "verify validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
-        "backup": "it is a flag: benchhouse setup --backup FILE",
-        "find-rate capacity max-rate saturation": "the highest rate within limits is found by a flag: benchhouse load "
-        "MODEL --url URL --request-rate 1,32 --find-rate --limit LIMITS",
-        "calibrate": "it is a flag: benchhouse run --calibrate-device",
-        "resume": "it is a flag: benchhouse run --resume, or batch --resume",
-        "throughput": "benchhouse run MODEL measures it beside latency, benchhouse load at a rate of requests",
-        "latency": "benchhouse run MODEL measures it, benchhouse load at a rate of requests",
-    }
-)
+COMMANDS_MEANT: Mapping[str, str] = {
+    "vllm sglang guidellm aiperf genai-perf genai_perf benchmark_serving serve-benchmark serving mlperf": (
+        "a server is tested by benchhouse load MODEL --url URL, or one that it starts with --serve"
+    ),
+    "llama-bench llama-batched-bench optimum-benchmark trtexec benchmark_app onnxruntime_perf_test": (
+        "benchhouse run MODEL measures a model on this machine"
+    ),
+    "hyperfine": "two commands are compared by benchhouse ab 'COMMAND' 'COMMAND'",
+    "pytest pytest-benchmark asv pyperf": "its result files are stored by benchhouse import FILE, and judged by "
+    "benchhouse check",
+    "lm-eval lm_eval lm-evaluation-harness eval evaluate accuracy perplexity": "quality against eager float32 is "
+    "measured by benchhouse run MODEL --quality",
+    "quantize optimize": "a precision is chosen by benchhouse run MODEL --precision int8, or by benchhouse tune MODEL",
+    "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
+    "gpu gpus cpu cpus": "benchhouse run --list-devices shows what is here, --device of a command chooses one",
+    "watch monitor": "benchhouse top watches the sweeps that run on this machine",
+    "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
+    "github-action github-actions github gitlab jenkins ci": "benchhouse check --github gates the newest results; "
+    "ab needs no history",
+    "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
+    "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
+    "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",
+    "triage accept ack acknowledge intended approve": "alerts are triaged by benchhouse alert set ID intended "
+    "--note WHY; benchhouse alert list shows their ids",
+    "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
+    "verify validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
+    "backup": "it is a flag: benchhouse setup --backup FILE",
+    "find-rate capacity max-rate saturation": "the highest rate within limits is found by a flag: benchhouse load "
+    "MODEL --url URL --request-rate 1,32 --find-rate --limit LIMITS",
+    "calibrate": "it is a flag: benchhouse run --calibrate-device",
+    "resume": "it is a flag: benchhouse run --resume, or batch --resume",
+    "throughput": "benchhouse run MODEL measures it beside latency, benchhouse load at a rate of requests",
+    "latency": "benchhouse run MODEL measures it, benchhouse load at a rate of requests",
+}
 """Words in place of a command -> what it may mean, where no command alone is it."""
 
 
-SELECTED_BY: Mapping[str, str] = MappingProxyType(
-    {
-        flag: field
-        for field, flags in {
-            "model": "--model --models --model-id --model-name",
-            "device": "--device --devices",
-            "device_type": "--device-type",
-            "runtime": "--runtime --runtimes",
-            "precision": "--precision --precisions --dtype",
-            "batch": "--batch --batch-size --batch-sizes",
-            "sequence": "--sequence-length --sequence-lengths --seq-length",
-            "new_tokens": "--new-tokens",
-            "concurrency": "--concurrency",
-            "tag.NAME": "--tag --tags --experiment --experiment-name --experiment-id --experiment-ids --run-name",
-            "since": "--since --from --after --start-date --newer-than",
-            "until": "--until --to --before --end-date --older-than --keep",
-            "task": "--task",
-            "run": "--run --run-id --run-ids --id --ids --uuid",
-            "session": "--session --sessions",
-            "commit": "--commit --commit-id --git-commit",
-            "branch": "--branch --branch-name",
-            "family": "--family --architecture",
-            "host": "--host",
-            "device_name": "--hardware --device-name --gpu-name",
-        }.items()
-        for flag in flags.split()
-    }
-)
+SELECTED_BY: Mapping[str, str] = {
+    flag: field
+    for field, flags in {
+        "model": "--model --models --model-id --model-name",
+        "device": "--device --devices",
+        "device_type": "--device-type",
+        "runtime": "--runtime --runtimes",
+        "precision": "--precision --precisions --dtype",
+        "batch": "--batch --batch-size --batch-sizes",
+        "sequence": "--sequence-length --sequence-lengths --seq-length",
+        "new_tokens": "--new-tokens",
+        "concurrency": "--concurrency",
+        "tag.NAME": "--tag --tags --experiment --experiment-name --experiment-id --experiment-ids --run-name",
+        "since": "--since --from --after --start-date --newer-than",
+        "until": "--until --to --before --end-date --older-than --keep",
+        "task": "--task",
+        "run": "--run --run-id --run-ids --id --ids --uuid",
+        "session": "--session --sessions",
+        "commit": "--commit --commit-id --git-commit",
+        "branch": "--branch --branch-name",
+        "family": "--family --architecture",
+        "host": "--host",
+        "device_name": "--hardware --device-name --gpu-name",
+    }.items()
+    for flag in flags.split()
+}
 """A flag that selects results in other tools and commands -> the field of a selection for it."""
 
 
-ARGUMENTS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        argument: frozenset(flags.split())
-        for argument, flags in {
-            "DIR": "--to --output --output-dir --out --outdir --out-dir --dir --directory --folder --dest --site -o",
-            "OTHER.duckdb": "--from --source --src --input --file --files --other --database --warehouse -i",
-            "ID": "--run --run-id --id --alert --alert-id --note-id",
-            "TEXT": "--text --note --message --comment --reason -m",
-            "TRIAGE": "--status --state --triage",
-            "ADDRESS": "--url --connect --address --scheduler --coordinator --join --host --server",
-            "SCRIPT": "--script --script-path --input --input-script --file -i",
-            "BUILD": "--build --build-name --name --id",
-            "DIGEST": "--build --build-name --name --id --digest",
-            "OLD": "--old --from",
-            "NEW": "--new --to",
-        }.items()
-    }
-)
+ARGUMENTS: Mapping[str, frozenset[str]] = {
+    argument: frozenset(flags.split())
+    for argument, flags in {
+        "DIR": "--to --output --output-dir --out --outdir --out-dir --dir --directory --folder --dest --site -o",
+        "OTHER.duckdb": "--from --source --src --input --file --files --other --database --warehouse -i",
+        "ID": "--run --run-id --id --alert --alert-id --note-id",
+        "TEXT": "--text --note --message --comment --reason -m",
+        "TRIAGE": "--status --state --triage",
+        "ADDRESS": "--url --connect --address --scheduler --coordinator --join --host --server",
+        "SCRIPT": "--script --script-path --input --input-script --file -i",
+        "BUILD": "--build --build-name --name --id",
+        "DIGEST": "--build --build-name --name --id --digest",
+        "OLD": "--old --from",
+        "NEW": "--new --to",
+    }.items()
+}
 """The placeholder of an argument -> flags that people type for it."""
 
 
@@ -348,32 +331,27 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     return f"unknown {what} {value!r}: {hint}nearest of {len(known)}: {', '.join(nearest(value, known))}{listed}"
 
 
-WITHIN_LIMITS: Mapping[str, str] = MappingProxyType(
-    {
-        "ttft time_to_first_token tpot itl": "it has a limit, such as --limit ttft:200ms, within which the best is "
-        "chosen",
-        "accuracy quality kl perplexity agreement": "quality has a limit, as in --limit agreement:99%,kl:0.02, within "
-        "which the best is chosen",
-        "memory vram ram": "memory has a limit, as in --limit memory:2GB, within which the best is chosen",
-    }
-)
+WITHIN_LIMITS: Mapping[str, str] = {
+    "ttft time_to_first_token tpot itl": "it has a limit, such as --limit ttft:200ms, within which the best is chosen",
+    "accuracy quality kl perplexity agreement": "quality has a limit, as in --limit agreement:99%,kl:0.02, within "
+    "which the best is chosen",
+    "memory vram ram": "memory has a limit, as in --limit memory:2GB, within which the best is chosen",
+}
 """What is not optimized but limited -> how."""
-VALUES_ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "--fail-on": {
-            "slower regressed regression": "stored loads are compared by benchhouse compare A B --fail-on slower"
-        },
-        "--objective": WITHIN_LIMITS,
-        "--prefer": WITHIN_LIMITS,
-        "--profile": {
-            "trace torch pytorch nsys nsight chrome perfetto tensorboard cprofile layers operators kernels memory": (
-                "benchhouse profile MODEL shows where the time goes"
-            ),
-            "sweep synchronous concurrent throughput constant poisson": "a load is benchhouse load MODEL, at each of "
-            "--request-rate or --concurrency",
-        },
-    }
-)
+VALUES_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
+    "--fail-on": {
+        "slower regressed regression": "stored loads are compared by benchhouse compare A B --fail-on slower"
+    },
+    "--objective": WITHIN_LIMITS,
+    "--prefer": WITHIN_LIMITS,
+    "--profile": {
+        "trace torch pytorch nsys nsight chrome perfetto tensorboard cprofile layers operators kernels memory": (
+            "benchhouse profile MODEL shows where the time goes"
+        ),
+        "sweep synchronous concurrent throughput constant poisson": "a load is benchhouse load MODEL, at each of "
+        "--request-rate or --concurrency",
+    },
+}
 """Flag -> values of the flag of that name in other tools -> what does that here."""
 
 
@@ -529,9 +507,7 @@ ARGUMENT = ""
 """In place of a flag: its value is an argument without a flag."""
 
 
-BENCH_WORDS: Mapping[str, str] = MappingProxyType(
-    {"--measurement-iterations": "--iterations", "--num-iterations": "--iterations"}
-)
+BENCH_WORDS: Mapping[str, str] = {"--measurement-iterations": "--iterations", "--num-iterations": "--iterations"}
 """Flags of the tools with a script run_benchmarks.py -> ours."""
 
 

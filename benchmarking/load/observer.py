@@ -26,7 +26,6 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
 from itertools import chain, pairwise
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -297,7 +296,7 @@ def counted(metrics: Mapping[str, Mapping[str, float]], name: str) -> float | No
     return None
 
 
-NO_CHANGES: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+NO_CHANGES: Mapping[str, Mapping[str, float]] = {}
 INTERVAL_S = 0.5
 UNITS: Mapping[str, str] = {
     "server_kv_cache_percent": "percent",
