@@ -347,7 +347,6 @@ def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 def _bench_plans(
     arguments: argparse.Namespace, command: tuple[str, ...], session_id: str, machine: Machine
 ) -> tuple[CellPlan, ...]:
-    """The plans of user-written benchmarks."""
     if arguments.benches is None:
         return ()
     from benchmarking.benches.discovery import discover

@@ -157,7 +157,6 @@ class Entry:
     shared_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings shared by several models."""
     model_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of this model only."""
 
 
 def entries_from_names(names: Sequence[str]) -> tuple[Entry, ...]:

@@ -328,8 +328,6 @@ def cells_table(cells: Sequence[CellSummary], page: Page = PLAIN) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierPoint:
-    """A point measured in an earlier run."""
-
     cell: str
     """`cell_key` of its cell."""
     point: str
@@ -351,8 +349,6 @@ class EarlierPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The estimated time of a plan."""
-
     cells_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by run id, excluding cells that were never measured."""
     known_points: int = 0

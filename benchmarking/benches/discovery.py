@@ -148,7 +148,6 @@ TIME_LIMIT_S = 300.0
 """Time limit for importing all files: the first import of torch from a slow disk takes a minute."""
 EARLY_END = "what it would request after its first benchmarks, as it ended while they were listed: {}"
 EXAMPLES = Path(__file__).with_name("examples")
-"""The folder of the examples."""
 EXAMPLE = EXAMPLES / "mock_benchmark.py"
 """The one to copy, which explains itself and runs everywhere."""
 
@@ -177,8 +176,6 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """The benchmarks of a folder."""
-
     benches: tuple[Bench, ...]
     """The benchmarks to measure, in the order of their files."""
     left_out: Mapping[str, str]

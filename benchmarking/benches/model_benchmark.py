@@ -147,7 +147,6 @@ class BenchmarkConfig:
     options: Mapping[str, Scalar] = field(default_factory=dict)
     """Further parameters of the benchmark; different options are different series."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of the run."""
 
     if TYPE_CHECKING:
 

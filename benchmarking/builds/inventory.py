@@ -200,8 +200,6 @@ def select_builds(contents: Contents, selection: BuildSelection, *, confirmed: b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freed:
-    """The result of a deletion."""
-
     count: int
     size_bytes: int
     in_use: tuple[Path, ...] = ()

@@ -222,7 +222,6 @@ class Cell:
     address: str = ""
     """Address of its current or last worker."""
     open_work: list[Work] = field(default_factory=list)
-    """Unfinished work."""
     refusals: dict[str, str] = field(default_factory=dict)
     """Why a worker cannot measure it, by the worker's address."""
 

@@ -283,8 +283,6 @@ def slurm_jobs(
     ]
 
     class WorkerJob(SLURMJob):  # type: ignore[misc]
-        """A job that runs a benchhouse worker."""
-
         def __init__(self, scheduler: str | None = None, name: str | None = None, **settings: Any) -> None:
             super().__init__(scheduler, name, **settings)
             files = settings["security"].get_tls_config_for_role("worker")

@@ -59,7 +59,6 @@ POLL_S = 0.05
 
 
 def add_cluster(parser: Parser) -> None:
-    """Add the flags of a batch on a cluster."""
     cluster = parser.add_argument_group("cluster")
     few_need(cluster)
     cluster.add_argument(

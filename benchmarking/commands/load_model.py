@@ -37,7 +37,6 @@ MAX_SIZES = 256
 
 
 def add_flags(parser: Parser) -> None:
-    """Add the flags of a model on this machine."""
     group = parser.add_argument_group("model on this machine")
     add_settings(group, LOAD, "device")
     flags.add_runtime(group, "one")

@@ -318,7 +318,6 @@ RATES = ("throughput", "cost")
 
 
 def _text(search: Search, workload: Any, options: Mapping[str, Any], recommendation: Any, prices: Any) -> str:
-    """The answer for a terminal."""
     from db.analysis.recommend.recommendation_text import recommendation_text, recommendation_words
 
     page = stdout_page()
@@ -421,7 +420,6 @@ def _deployment(best: Configuration) -> str | None:
 
 
 def _document(search: Search, options: Mapping[str, Any], recommendation: Any) -> dict[str, Any]:
-    """The answer as JSON."""
     from benchmarking.core.records import to_json
 
     rated = {} if recommendation is None else {one.option.result_id: one for one in recommendation.rated}

@@ -22,7 +22,6 @@ class Axis:
     kind: type[int] | type[float] = int
     """int: whole numbers from 1; float: numbers above 0."""
     other_flags: tuple[str, ...] = ()
-    """Other names of the flag."""
     is_field: bool = False
     """Whether it is a field of `Point` and `Request` rather than a key of their `axes`."""
     of_every_model: bool = False

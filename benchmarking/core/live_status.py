@@ -78,8 +78,6 @@ class MachineProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentPoint:
-    """The point being measured."""
-
     cell: str
     point: str
     launch: Count

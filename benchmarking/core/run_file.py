@@ -274,8 +274,6 @@ LARGE_BYTES = 16_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """A run and the file it was read from."""
-
     path: Path
     sha256: str
     """Hex digest of the file."""
@@ -290,8 +288,6 @@ class RunFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFile:
-    """A profile and the file it was read from."""
-
     path: Path
     sha256: str
     profile: Profile

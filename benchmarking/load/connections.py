@@ -148,7 +148,6 @@ def allow_connections() -> None:
 
 
 def client_of(target: Target) -> Client:
-    """The client for the target's protocol."""
     return Http2Client(target) if target.http2 else Http1Client(target)
 
 

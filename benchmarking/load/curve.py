@@ -369,7 +369,6 @@ class _Search:
         return float(f"{rate * 0.999:.6g}")
 
     def has_met(self, rate: float) -> bool:
-        """Whether a level at this rate has met the limits."""
         return any(offered(result) == rate and meets(result) is True for result in self.used)
 
     def is_settled(self) -> bool:

@@ -124,8 +124,6 @@ class Keeper:
 
 @dataclass(slots=True, kw_only=True)
 class Server:
-    """A server that was started."""
-
     target: Target
     log: Path
     keeper: Keeper

@@ -79,7 +79,6 @@ class Settings:
 
     @property
     def is_over(self) -> bool:
-        """Whether the deadline has passed."""
         return self.left_s <= 0
 
     @property

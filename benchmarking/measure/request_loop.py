@@ -55,8 +55,6 @@ ENDED = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """Settings of an open or closed loop."""
-
     starts_s: tuple[Number, ...] = ()
     """Scheduled times of an open loop, in s from its beginning; empty for a closed loop."""
     concurrency: PositiveCount = 1
@@ -349,8 +347,6 @@ def requests_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioSettings:
-    """Settings of a loadgen test."""
-
     scenario: Scenario
     folder: str
     """Folder for loadgen's logs."""

@@ -207,8 +207,6 @@ def _amount(value: object) -> float | None:
 
 
 class SelfTimedOperation(BenchOperation):
-    """A benchmark that times its calls itself."""
-
     times_itself = True
 
     def __init__(

@@ -28,8 +28,6 @@ GRAPH_MODES = (REDUCE_OVERHEAD, MAX_AUTOTUNE)
 
 
 class Compiled(TorchRuntime):
-    """The runtime `compiled`."""
-
     name = "compiled"
     aliases = ("torch-compiled", "pytorch2")
     other_words = ("compile", "inductor", "torch.compile", "torch-compile", "dynamo")

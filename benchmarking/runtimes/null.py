@@ -144,8 +144,6 @@ class NullProfiler(CallProfiler):
 
 
 class NullSession(Session):
-    """A session without a model."""
-
     def __init__(self, handle: NullHandle, faults: Mapping[str, Fault], precision: Precision) -> None:
         self.verified = {"runtime": "null", **handle.script.verified.get("load", {})}
         self._handle = handle

@@ -59,8 +59,6 @@ class BuildRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRecord:
-    """A measured point."""
-
     run_id: str
     runtime: str
     device: str

@@ -126,8 +126,6 @@ class Launch:
 
 @dataclass(slots=True, kw_only=True)
 class Entrant:
-    """A configuration in the race."""
-
     key: str
     cell: str
     launches: dict[int, Launch] = field(default_factory=dict)
@@ -164,7 +162,6 @@ class Race:
 
     @property
     def racing(self) -> list[Entrant]:
-        """The configurations in the race."""
         return [entrant for entrant in self.entrants.values() if entrant.out is None]
 
     @property

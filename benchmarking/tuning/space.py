@@ -123,7 +123,6 @@ class Space:
 
     @property
     def size(self) -> int:
-        """The number of configurations."""
         return sum(len(candidate.plan.runnable) for candidate in self.candidates)
 
 

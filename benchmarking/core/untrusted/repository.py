@@ -243,8 +243,6 @@ class CommitText:
 
 
 class History:
-    """The commits of one repository."""
-
     def __init__(self, folder: Path, work_folder: Path) -> None:
         """`folder` is in the repository; `work_folder` is an empty folder for git to work in.
 

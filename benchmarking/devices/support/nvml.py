@@ -123,7 +123,6 @@ class Nvml:
         return int(getattr(value.value, VALUE_FIELDS[value.valueType]))
 
     def deferred(self, function: str, *arguments: Any) -> Callable[[], Any]:
-        """The call as a function without arguments."""
         return lambda: self.call(function, *arguments)
 
     def close(self) -> None:

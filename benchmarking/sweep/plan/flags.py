@@ -50,7 +50,6 @@ def add_named_model(group: argparse._ArgumentGroup, *, is_needed: bool = True) -
 
 
 def add_model(group: argparse._ArgumentGroup) -> None:
-    """The task and the weights of a model."""
     add_settings(group, MEASURING, "task", "weights")
 
 

@@ -231,7 +231,6 @@ CALLS = tuple(name for name in MEASURING if name in inspect.signature(settings).
 
 
 QUALITY = ("quality", "quality_text", "quality_windows", "quality_file")
-"""The settings of the quality."""
 
 
 def measured_by(values: Mapping[str, Any]) -> Settings:

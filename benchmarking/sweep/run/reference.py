@@ -225,7 +225,6 @@ class ReferenceMaker:
         return is_device_lost(error) or (self._handle is not None and not self._handle.answers())
 
     def close(self) -> None:
-        """Release the model."""
         if self._session is not None:
             self._session.close()
 

@@ -145,8 +145,6 @@ names of the files whose sizes identify the model."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFormat:
-    """An engine's model format."""
-
     name: str
     recognises: Callable[[Path], bool]
     """Recognizes the format by the file's name, or by the files in a folder, of which it reads at most the

@@ -25,8 +25,6 @@ CACHES = ("dynamic", "static")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """The output of a call."""
-
     tokens: tuple[tuple[int, ...], ...]
     """Batch x new tokens."""
     prefill_logits: Any

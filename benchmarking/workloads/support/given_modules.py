@@ -58,8 +58,6 @@ Rewrite = Callable[[Path], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSequence:
-    """The stages of a file."""
-
     path: str
     """Absolute."""
     sha256: str

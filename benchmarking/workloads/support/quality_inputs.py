@@ -97,8 +97,6 @@ class QuestionFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionTokens:
-    """A question in a model's tokens."""
-
     question: Question
     prompt: list[int]
     continuations: tuple[list[int], ...]

@@ -56,8 +56,6 @@ METHODS: Mapping[str, Method] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
-    """How a checkpoint is quantized."""
-
     method: str
     type: str
     """Type of the values: "int4", "nf4", "float8", "mxfp4"."""

@@ -134,8 +134,6 @@ class CallRecord:
 
 @dataclass(slots=True, eq=False)
 class ModuleRecord:
-    """A module that the script called."""
-
     module: torch.nn.Module
     number: int
     """Number in the order of first calls, from 1."""
@@ -161,8 +159,6 @@ class ModuleRecord:
 
 @dataclass(slots=True)
 class ScriptRun:
-    """The outcome of running a script."""
-
     modules: list[ModuleRecord]
     error: str | None
     """Why the script failed, with the line; None if it succeeded or was ended by `captured`."""
@@ -312,7 +308,6 @@ def _packed(value: Any) -> Iterator[torch.Tensor]:
 
 
 def is_keras(module: Any) -> bool:
-    """Whether a module is a Keras layer or model."""
     return KERAS in {base.__module__.partition(".")[0] for base in type(module).__mro__}
 
 

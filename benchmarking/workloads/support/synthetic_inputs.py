@@ -368,7 +368,6 @@ PROMPTS: Mapping[str, type[ImagePrompt]] = {
     "qwen2_5_vl": Qwen2VLPrompt,
     "qwen2_vl": Qwen2VLPrompt,
 }
-"""Prompts by model type."""
 
 
 def prompt_of(config: Mapping[str, Json]) -> ImagePrompt:

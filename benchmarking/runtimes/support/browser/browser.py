@@ -245,8 +245,6 @@ def _candidates(environment: Mapping[str, str], platform: str) -> Iterator[Path]
 
 
 class BrowserMemory:
-    """Memory of one browser's page."""
-
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._processes: list[Any] = []

@@ -239,8 +239,6 @@ NOT_READ_BACK = ("ENABLE_STARTUP_FALLBACK", "ENABLE_RUNTIME_FALLBACK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A graph compiled for a device."""
-
     model: Any
     """openvino.CompiledModel."""
     requested: Mapping[str, Scalar]

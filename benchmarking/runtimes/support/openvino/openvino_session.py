@@ -61,8 +61,6 @@ INTEGERS = frozenset({"i64", "i32", "u64", "u32", "i16", "u16", "boolean"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node of an execution graph."""
-
     layer: str
     kernel: str
     precision: str

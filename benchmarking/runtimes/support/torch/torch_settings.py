@@ -254,7 +254,6 @@ def check_model(attention: str | None, workload: Workload) -> None:
 
 
 def enabled_kernels() -> list[Json]:
-    """The enabled kernels, as reported by torch."""
     from torch.backends import cuda
 
     switches: dict[str, Any] = {
