@@ -17,7 +17,7 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -98,9 +98,11 @@ NO_SETTING = (
 """Settings of a load that do not distinguish series, or are axes."""
 PATTERN = ("type", "arrival_pattern", "request_rate_mode")
 """What AIPerf's versions call the arrivals, the newest first."""
+REPLAYED = {"trajectory_start_min_ratio": ("0.25",), "trajectory_start_max_ratio": ("0.75",)}
 STANDARD = {
     **dict.fromkeys(PATTERN, (*ARRIVALS, "concurrency_burst")),  # which are the arrivals, or a limit alone
     **dict.fromkeys(("smoothness", "arrival_smoothness"), ("1.0", "1")),
+    **REPLAYED,
     "request_cancellation_rate": ("0.0", "0"),
     "request_cancellation_delay": ("0.0", "0"),
 }
@@ -118,10 +120,11 @@ SENT_BY_DEFAULT = re.compile(
     r"(?:.*\.)?(?:batch_size(?:_text|_image)?=1|(?:turns?\.|session_turns_)mean=1(?:\.0)?|"
     r"(?:turn_)?delay[._]ratio=1\.0|prefix_prompt[._]length=100|image_(?:width|height)_mean=100|"
     r"image_?s?[._]format=png|audio\.format=wav|(?:depths|sample_rates)=\[16(?:\.0)?\]|num_channels=1|block_size=512|"
-    r"prompt_source=synthetic|model_selection_strategy=round_robin|connection_reuse(?:_strategy)?=pooled)|"
+    r"sampling=sequential|cache_bust\.target=none|random_corpus_style=vllm|format=single_turn|open_loop_replay=True|"
+    r"force_min_tokens=True|prompt_source=synthetic|model_selection_strategy=round_robin|connection_reuse(?:_strategy)?=pooled)|"
     r"backend=tensorrtllm|data\.type=synthetic"
 )
-"""Defaults, which GenAI-Perf's files all state, as PATH=VALUE."""
+"""Defaults, which GenAI-Perf's files and those of AIPerf's several runs all state, as PATH=VALUE."""
 OURS = {("inter_token_latency", "p50"): "time_per_output_token_ms"}
 AIPERF_MEANINGS = {
     **EXPORT_DEFINITIONS,
@@ -210,9 +213,11 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
     cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
     is_cut_short = cancelled or complete is False
     doubts = [doubt("load_cut_short", "invalid", cancelled=cancelled, reason=reason)] if is_cut_short else []
-    of_load = load.other_settings(NO_SETTING, STANDARD)
+    of_load = _of_phase(load, NO_SETTING, STANDARD)
     if len(measuring) > 1:  # whose requests are one result
-        of_load = {"phases": json.dumps([one.unread_copy().other_settings(("name", "kind")) for one in measuring])}
+        of_load = {
+            "phases": json.dumps([_of_phase(one.unread_copy(), ("name", "kind"), REPLAYED) for one in measuring])
+        }
         load = Fields(file, {name: load.peek(name) for name in load if name == "type"}, load.path)
     samples = _request_times(file, top)
     result = _export_result(top, OURS, load, [*doubts, *rising(of_load)], _requested(config), samples)
@@ -236,6 +241,13 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
         results=[result],
         kept=top.rest(),
     )
+
+
+def _of_phase(load: Fields, less: Collection[str], plain: Mapping[str, Collection[str]]) -> dict[str, Scalar]:
+    """The settings of a phase as in `other_settings`. What steers an adaptive load says nothing of another one, whose
+    defaults the reports of several runs and of sweeps state."""
+    steering = () if load.peek("adaptive_scale") else [name for name in load if name.startswith("adaptive_")]
+    return load.other_settings((*less, *steering), plain)
 
 
 def _request_times(file: ForeignFile, top: Fields) -> list[Samples]:

@@ -163,6 +163,22 @@ def test_a_warm_up_phase_is_not_the_load_and_its_type_tells_the_arrivals(changed
     assert run.cell.runtime_mode["arrivals"] == "gamma"
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_defaults_that_reports_of_several_runs_state_are_no_settings(changed, scaled):
+    steering = {"control_variable": "concurrency", "control_min": 1.0, "scale_step_percent": 25.0}
+    defaults = {"trajectory_start_min_ratio": 0.25, "trajectory_start_max_ratio": 0.75, "burst_phase_starts": False}
+    defaults |= {"adaptive_scale": scaled} | {f"adaptive_{name}": value for name, value in steering.items()}
+
+    def state(data):
+        data["input_config"]["phases"][-1] |= {**defaults, "sla": [], "seamless": False}
+        data["input_config"]["datasets"][0] |= {"sampling": "sequential"}
+        data["input_config"]["datasets"][0]["prompts"] |= {"cache_bust": {"target": "none"}, "batch_size": 1}
+
+    run, plain = only_run(AIPERF, changed(AIPERF_EXPORT, state)), only_run(AIPERF, AIPERF_EXPORT)
+    assert (run.cell.runtime_mode == plain.cell.runtime_mode) != scaled
+    assert ("varying_rate" in [doubt.kind for doubt in run.results[0].doubts]) == scaled
+
+
 def test_a_sweep_is_read_from_its_runs_or_without_them_from_its_aggregate(tmp_path):
     metrics = {
         "request_latency": {"unit": "ms", "mean": 20.0, "avg": 20.0, "p50": 19.0, "p99": 30.0, "count": 300},
