@@ -23,7 +23,6 @@ from contextlib import suppress
 from dataclasses import field
 from functools import cache
 from statistics import fmean
-from types import TracebackType
 from typing import IO, Any, Self
 
 from benchmarking.core.child_process import at_end_of_stdin, module_command, start
@@ -208,9 +207,7 @@ class Sampler(ABC):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _read(self, stdout: IO[str], first: queue.SimpleQueue[str]) -> None:

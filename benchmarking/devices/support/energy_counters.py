@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Readings
 from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather, read_int, read_text
 
 
@@ -332,11 +332,7 @@ class Rapl:
 
     def energy_j(self) -> Readings:
         """Both domains, each with a value or a reason."""
-        values: dict[str, Json] = {}
-        missing = dict(self._missing)
-        for domain, zones in self._zones.items():
-            try:
-                values[domain] = sum(zone.read_uj() for zone in zones) / UJ_PER_J
-            except UnreadableError as error:
-                missing[domain] = str(error)
-        return Readings(values=values, missing=missing)
+        return Readings(missing=self._missing) | gather({name: partial(self._domain_j, name) for name in self._zones})
+
+    def _domain_j(self, name: str) -> float:
+        return sum(zone.read_uj() for zone in self._zones[name]) / UJ_PER_J

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarking.core.command_names import as_typed
@@ -147,17 +148,12 @@ def combine_devices(devices: Sequence[Device]) -> Device:
     facts = first.facts.values.items()
     shared = {name: value for name, value in facts if all(d.facts.values.get(name) == value for d in devices)}
     entries: list[Json] = [to_json(device) for device in devices]
-    return Device(
-        type=first.type,
+    return replace(
+        first,
         selector=request,
-        found=True,
         name=f"{len(devices)} x {first.name}",
-        vendor=first.vendor,
-        driver=first.driver,
-        count=first.count,
         memory_bytes=sum(sizes) if len(sizes) == len(devices) else None,
         facts=Readings(values={**shared, FACT: entries}),
-        precisions=first.precisions,
     )
 
 

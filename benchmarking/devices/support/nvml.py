@@ -428,10 +428,9 @@ class NvmlMonitor:
         return busy
 
     def _throttle_reasons(self, clock_hz: Json) -> list[Json]:
-        try:
-            bits = self._call("nvmlDeviceGetCurrentClocksEventReasons")
-        except UnreadableError:  # drivers before 535 have the call under its older name
-            bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
+        names = ("EventReasons", "ThrottleReasons")  # the older name is that of drivers before 535
+        calls = (self._nvml.deferred(f"nvmlDeviceGetCurrentClocks{name}", self._handle) for name in names)
+        bits: Any = first_of(*calls)()
         if not bits and isinstance(clock_hz, int):
             with suppress(UnreadableError):  # a board without a default clock
                 default_clock_hz(self._nvml, self._handle)

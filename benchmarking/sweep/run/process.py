@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
-from types import TracebackType
 from typing import Any, TypeVar, get_args
 
 from benchmarking.core.child_process import ENDING_SIGNALS, ending, kill_tree, module_command, start
@@ -113,9 +112,7 @@ class WorkerProcess:
     def __enter__(self) -> WorkerProcess:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
         self._log_printed(is_over=True)
         self._stderr.close()

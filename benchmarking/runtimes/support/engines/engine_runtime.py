@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
 from typing import IO
 
 from benchmarking.builds.store import BuildKey, BuildStore, Make, combined_facts
@@ -320,9 +319,7 @@ class LibraryLog:
             os.dup2(self._file.fileno(), descriptor)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         assert self._file is not None
         if error is not None:
             time.sleep(LATE_S)
