@@ -24,6 +24,28 @@ def database(tmp_path: Path, empty_database: Path) -> Path:
     return Path(shutil.copy2(empty_database, tmp_path / "benchmark_db.duckdb"))
 
 
+@pytest.fixture(scope="session")
+def empty_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The catalog of an empty lake in a file, to copy; all of it is in the catalog."""
+    pytest.importorskip("duckdb_extension_ducklake")
+    path = tmp_path_factory.mktemp("lake") / "empty.ducklake"
+    Warehouse.open(f"ducklake:{path}").close()
+    return path
+
+
+@pytest.fixture
+def place(empty_lake: Path, tmp_path: Path) -> str:
+    """An empty lake in a file."""
+    (tmp_path / "own.ducklake.files").mkdir()
+    return f"ducklake:{shutil.copy(empty_lake, tmp_path / 'own.ducklake')}"
+
+
+@pytest.fixture(params=["file", "lake"])
+def file_or_lake(request: pytest.FixtureRequest) -> str:
+    """The name of an empty warehouse of either kind."""
+    return str(request.getfixturevalue("database" if request.param == "file" else "place"))
+
+
 @pytest.fixture
 def warehouse(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Warehouse]:
     with Warehouse.open(shutil.copy2(empty_database, tmp_path_factory.mktemp("warehouse") / "a.duckdb")) as opened:

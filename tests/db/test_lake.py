@@ -439,21 +439,6 @@ def test_readers_see_a_snapshot_while_another_writes_and_nobody_waits(written, m
         assert len(changed) == before["benchmark_runs"]
 
 
-@pytest.fixture(scope="module")
-def empty_lake(tmp_path_factory):
-    """The catalog of an empty lake in a file, to copy; all of it is in the catalog."""
-    path = tmp_path_factory.mktemp("lake") / "empty.ducklake"
-    Warehouse.open(f"ducklake:{path}").close()
-    return path
-
-
-@pytest.fixture
-def place(empty_lake, tmp_path):
-    """An empty lake in a file."""
-    (tmp_path / "own.ducklake.files").mkdir()
-    return f"ducklake:{shutil.copy(empty_lake, tmp_path / 'own.ducklake')}"
-
-
 @thorough
 @needs_extension
 def test_a_users_sql_and_the_shell_read_a_copy_without_access_to_the_lake(place, make_run):
