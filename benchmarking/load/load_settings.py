@@ -46,11 +46,18 @@ def _scenario(text: str) -> str:
 
 _in_series = partial(Setting, in_series=True)
 _of_server = partial(_in_series, is_rare=True, applies=SERVERS, why_not=NOTHING_SHARED)
+_of_connection = partial(_of_server, in_series=False)
+_of_scenario = partial(Setting, is_rare=True, applies=MODELS, why_not=OWN_SETTINGS, needs=(("scenario", None),))
 
 
 def _of_model(name: str, **changes: object) -> Setting:
     """A setting of measuring commands, for MODEL only."""
     return replace(MEASURING[name], applies=MODELS, why_not=OWN_SETTINGS, **changes)  # type: ignore[arg-type]
+
+
+def _of_quality(name: str, what: str) -> Setting:
+    """A setting of the quality, for the model of a server, which no load changes."""
+    return replace(MEASURING[name], help=what, applies=SERVERS, why_not=WITHOUT_LOAD, is_rare=True)
 
 
 LOAD = table(
@@ -71,13 +78,7 @@ LOAD = table(
         needs=(("serve", None),),
         is_rare=True,
     ),
-    _of_server(
-        "device_metrics",
-        TEXT,
-        "address of a DCGM or node exporter on the server's machine",
-        metavar="URL",
-        in_series=False,
-    ),
+    _of_connection("device_metrics", TEXT, "address of a DCGM or node exporter on the server's machine", metavar="URL"),
     _of_server("endpoint", one_of(("completions", "chat"), "endpoint"), "API endpoint", default="completions"),
     _of_server("engine", WORD, "engine of the server, or its name", default="server", is_rare=False),
     replace(
@@ -89,21 +90,15 @@ LOAD = table(
         is_rare=True,
     ),
     _of_server("hardware", WORD, "name of the server's device, such as 'NVIDIA H100'"),
-    _of_server(
+    _of_connection(
         "tokenizer",
         PATH,
         "local folder of a tokenizer, for tokens that the server does not count or make",
         metavar="DIR",
         default_words="chunks count",
-        in_series=False,
     ),
-    _of_server(
-        "ca_file",
-        WORD,
-        "file of trusted CA certificates, PEM",
-        metavar="FILE",
-        default_words="the system's",
-        in_series=False,
+    _of_connection(
+        "ca_file", WORD, "file of trusted CA certificates, PEM", metavar="FILE", default_words="the system's"
     ),
     _of_server(
         "http2",
@@ -120,19 +115,8 @@ LOAD = table(
         default=(),
         default_words="none",
     ),
-    replace(
-        MEASURING["quality"],
-        help="also measure how well the server's model predicts a text, after the levels",
-        applies=SERVERS,
-        why_not=WITHOUT_LOAD,
-        is_rare=True,
-    ),
-    replace(
-        MEASURING["quality_text"],
-        help="text file by which to measure it; implies --quality",
-        applies=SERVERS,
-        why_not=WITHOUT_LOAD,
-    ),
+    _of_quality("quality", "also measure how well the server's model predicts a text, after the levels"),
+    _of_quality("quality_text", "text file by which to measure it; implies --quality"),
     replace(MEASURING["timeout"], help="time limit per request in seconds", default=120.0),
     # The model on this machine.
     _in_series(
@@ -144,27 +128,8 @@ LOAD = table(
         applies=MODELS,
         why_not="loadgen tests a model on this machine",
     ),
-    _in_series(
-        "samples_per_query",
-        WHOLE,
-        "samples per query of multi-stream",
-        default=8,
-        applies=MODELS,
-        why_not=OWN_SETTINGS,
-        needs=(("scenario", None),),
-        is_rare=True,
-    ),
-    Setting(
-        "loadgen_logs",
-        WORD,
-        "folder for loadgen's logs",
-        metavar="DIR",
-        default_words="not kept",
-        applies=MODELS,
-        why_not=OWN_SETTINGS,
-        needs=(("scenario", None),),
-        is_rare=True,
-    ),
+    _of_scenario("samples_per_query", WHOLE, "samples per query of multi-stream", default=8, in_series=True),
+    _of_scenario("loadgen_logs", WORD, "folder for loadgen's logs", metavar="DIR", default_words="not kept"),
     _of_model("batch_size", default=1, help="maximum requests per batch"),
     replace(MEASURING["runtime"], applies=MODELS, why_not="use --engine for the server's"),
     _of_model("device"),

@@ -75,6 +75,7 @@ def of_axis(axis: Axis) -> Setting:
 
 
 _key = partial(Setting, is_key=True)
+_of_cells = partial(_key, in_series=True, takes_list=True)
 _of_models = partial(_key, is_rare=True, applies=MODELS)
 _graph_input = partial(Setting, in_series=True, is_rare=True, applies=MODELS)
 
@@ -87,32 +88,26 @@ MEASURING = table(
         in_series=True,
         default="auto",
     ),
-    _key(
+    _of_cells(
         "device",
         replace(WORD, words=(AUTO, *plugins.names(plugins.DEVICES))),
         f"{', '.join(plugins.names(plugins.DEVICES))} or auto; D:N for number N",
-        in_series=True,
-        takes_list=True,
         plural="devices",
         metavar="D",
         default=AUTO,
     ),
-    _key(
+    _of_cells(
         "runtime",
         replace(WORD, words=plugins.names(plugins.RUNTIMES)),
         "eager, compiled, onnxruntime, openvino, ... (see run --list-runtimes)",
-        in_series=True,
-        takes_list=True,
         plural="runtimes",
         metavar="R",
         applies=frozenset({"model", "script"}),
     ),
-    _key(
+    _of_cells(
         "precision",
         one_of(PRECISIONS, "precision", read=available, python="Precision"),
         "precision",
-        in_series=True,
-        takes_list=True,
         plural="precisions",
         metavar="P",
         default="float32",
