@@ -98,11 +98,14 @@ NO_SETTING = (
 """Settings of a load that do not distinguish series, or are axes."""
 PATTERN = ("type", "arrival_pattern", "request_rate_mode")
 """What AIPerf's versions call the arrivals, the newest first."""
+BY_DEFAULT_IN = re.compile(r'"delay": 0(?:\.0)?, |, "strategy": "linear"')
+"""The same in the text of an object: of a cancellation, and of a ramp."""
 REPLAYED = {"trajectory_start_min_ratio": ("0.25",), "trajectory_start_max_ratio": ("0.75",)}
 STANDARD = {
     **dict.fromkeys(PATTERN, (*ARRIVALS, "concurrency_burst")),  # which are the arrivals, or a limit alone
     **dict.fromkeys(("smoothness", "arrival_smoothness"), ("1.0", "1")),
     **REPLAYED,
+    "auto_offset": ("True",),
     "request_cancellation_rate": ("0.0", "0"),
     "request_cancellation_delay": ("0.0", "0"),
 }
@@ -121,7 +124,9 @@ SENT_BY_DEFAULT = re.compile(
     r"(?:turn_)?delay[._]ratio=1\.0|prefix_prompt[._]length=100|image_(?:width|height)_mean=100|"
     r"image_?s?[._]format=png|audio\.format=wav|(?:depths|sample_rates)=\[16(?:\.0)?\]|num_channels=1|block_size=512|"
     r"sampling=sequential|cache_bust\.target=none|random_corpus_style=vllm|format=single_turn|open_loop_replay=True|"
-    r"force_min_tokens=True|prompt_source=synthetic|model_selection_strategy=round_robin|connection_reuse(?:_strategy)?=pooled)|"
+    r"force_min_tokens=True|audio\.channels=1|images\.source=noise|images\.source_sampling=random-with-replacement|"
+    r"rankings\.(?:passages\.value=10|passage_tokens\.value=128|query_tokens\.value=32)(?:\.0)?|"
+    r"prompt_source=synthetic|model_selection_strategy=round_robin|connection_reuse(?:_strategy)?=pooled)|"
     r"backend=tensorrtllm|data\.type=synthetic"
 )
 """Defaults, which GenAI-Perf's files and those of AIPerf's several runs all state, as PATH=VALUE."""
@@ -247,7 +252,8 @@ def _of_phase(load: Fields, less: Collection[str], plain: Mapping[str, Collectio
     """The settings of a phase as in `other_settings`. What steers an adaptive load says nothing of another one, whose
     defaults the reports of several runs and of sweeps state."""
     steering = () if load.peek("adaptive_scale") else [name for name in load if name.startswith("adaptive_")]
-    return load.other_settings((*less, *steering), plain)
+    found = load.other_settings((*less, *steering), plain)
+    return {name: BY_DEFAULT_IN.sub("", value) if isinstance(value, str) else value for name, value in found.items()}
 
 
 def _request_times(file: ForeignFile, top: Fields) -> list[Samples]:

@@ -172,11 +172,26 @@ def test_the_defaults_that_reports_of_several_runs_state_are_no_settings(changed
     def state(data):
         data["input_config"]["phases"][-1] |= {**defaults, "sla": [], "seamless": False}
         data["input_config"]["datasets"][0] |= {"sampling": "sequential"}
+        data["input_config"]["datasets"][0]["audio"] = {"channels": 1}
         data["input_config"]["datasets"][0]["prompts"] |= {"cache_bust": {"target": "none"}, "batch_size": 1}
 
     run, plain = only_run(AIPERF, changed(AIPERF_EXPORT, state)), only_run(AIPERF, AIPERF_EXPORT)
     assert (run.cell.runtime_mode == plain.cell.runtime_mode) != scaled
     assert ("varying_rate" in [doubt.kind for doubt in run.results[0].doubts]) == scaled
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "default"),
+    [("cancellation", {"rate": 10.0}, {"delay": 0.0}), ("concurrency_ramp", {"duration": 5.0}, {"strategy": "linear"})],
+)
+def test_a_default_in_an_object_of_a_phase_is_no_setting(changed, name, given, default):
+    def mode(stated):
+        file = changed(AIPERF_EXPORT, lambda data: data["input_config"]["phases"][-1].update({name: stated}))
+        return only_run(AIPERF, file).cell.runtime_mode
+
+    alike, other = {**given, **default}, {**given, **dict.fromkeys(default, "other")}
+    assert name in mode(given)
+    assert mode(given) == mode(alike) != mode(other)
 
 
 def test_a_sweep_is_read_from_its_runs_or_without_them_from_its_aggregate(tmp_path):
