@@ -40,15 +40,21 @@ def word_start(signs: str) -> str:
 
 NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 ALWAYS_SECRET = (
-    *("secret", "password", "passwd", "passphrase", "credential", "credentials", "authorization", "apikey"),
+    *("secret", "password", "passwd", "passphrase", "passcode", "credential", "credentials", "authorization", "apikey"),
     *("webhook", "dockerconfigjson"),
 )
 SECRET_AT_THE_END = (
     *ALWAYS_SECRET,
     *("token", "key", "pass", "pwd", "auth", "cookie", "bearer", "signature", "pat", "sig", "jwt"),
+    *("sshpass", "storepass", "keypass"),
 )
 SEVERAL = ("secrets", "passwords", "credentials", "apikeys")
 """Endings of the names of several secrets."""
+SEVERAL_AFTER = ("api", "access", "auth", "bearer", "refresh")
+"""Words before "keys" and "tokens" in names of several secrets: the tokens of models are counted."""
+NAME_FIELDS = ("name", "key", "header", "param", "field", "variable", "label", "id")
+VALUE_FIELDS = ("value", "val", "default", "values")
+"""Fields of an object that is a name and its value, in any case."""
 MOST_SECRETS = 100_000
 """Below it, a number after the name of several secrets is how many there are."""
 JOINED_PASSWORDS = ("secret", "password", "passwd")
@@ -84,6 +90,10 @@ PLAIN_VALUE = re.compile(
     | {KEY_FILE.pattern.removeprefix("(?i)")}"""
 )
 """What is no secret after the name of one: counts, switches, outcomes, placeholders, files of keys."""
+BRACES = r"""\{[^{}\s"':]{4,200}\}"""
+"""A value of ODBC that contains signs."""
+VARIABLE_NAME = re.compile(r"[A-Z]+(?:_[A-Z]+)+")
+"""The name of a variable, in the place of the secret that it has."""
 FIELD_NAME = re.compile(r"[a-z]+(?:[._](?:[a-z]+|\d{1,4}))+")
 """The name of a tensor or a column, as in a list of them: past_key_values.0.key, past_key_values.0.value."""
 NUMBERS = re.compile(
@@ -94,6 +104,8 @@ URL_PASSWORD = re.compile(r"""://[^/@:\s'"<>?#]{0,100}:(?!\d{1,5}(?:[/?#]|$))([^
 SECRET_FLAGS = ("key", "hft", "ak", "sk")
 """Flags of secrets, beside those with the name of one: -hft is llama.cpp's --hf-token, --ak and --sk are an access key
 and its secret key."""
+WORDS_BEFORE = 12
+"""Arguments before one that are searched for the program of which it may be the password."""
 READ_BYTES = 256_000
 """Of a log, so much is searched for secrets before its last lines are taken."""
 MIN_KNOWN = 6
@@ -199,7 +211,9 @@ def is_secret_name(name: str) -> bool:
 def is_of_several(name: str) -> bool:
     """Whether this is the name of several secrets: credentials, db_passwords, api_keys."""
     words = words_of(name) or [""]
-    return words[-1].endswith(SEVERAL) or words[-2:] == ["api", "keys"]
+    return words[-1].endswith(SEVERAL) or (
+        words[-1] in ("keys", "tokens") and len(words) > 1 and words[-2] in SEVERAL_AFTER
+    )
 
 
 def is_plain(name: str, value: str) -> bool:
@@ -223,10 +237,29 @@ def is_secret_value(name: str, value: object) -> bool:
     """Whether a value of this name, of a field, is a secret: a text, or a number that somebody chose. A small number of
     several secrets is a count."""
     if isinstance(value, str):
-        return is_secret_field(name) and not is_plain(name, value)
-    if type(value) is not int or not is_password_name(name) or (is_of_several(name) and value < MOST_SECRETS):
+        is_weak_name = name.lower() in WEAK_NAMES and not value.isdigit() and is_like_a_secret(value, is_field=True)
+        return is_weak_name or (is_secret_field(name) and not is_plain(name, value))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not is_password_name(name):
         return False
-    return not is_plain(name, str(value))
+    return not (is_of_several(name) and value < MOST_SECRETS) and not is_plain(name, str(value))
+
+
+def is_like_a_secret(value: str, *, is_field: bool) -> bool:
+    """Whether the value of a weak name is no word or number; after a colon it must be longer, since in prose and in
+    the answers of language models a colon follows these names too."""
+    plain = value.strip("\"'\\")
+    if is_field:
+        return len(plain) >= MIN_KNOWN + 2 and any(map(str.isdigit, plain)) and not is_special(plain)
+    return not is_word(plain) and not is_special(plain)
+
+
+def is_special(text: str) -> bool:
+    """Whether a text is a token of a language model, or code, rather than a secret."""
+    if PLAIN_VALUE.fullmatch(text) is not None:
+        return True
+    in_braces = re.fullmatch(BRACES, text)  # {token} is a placeholder, but ODBC has passwords in braces
+    is_placeholder = in_braces is None or re.fullmatch(r"\{[a-z_.]+\d?\}", text) is not None
+    return text[:1] in ("<", "[", "(", "{", "|", "#") and is_placeholder
 
 
 def is_weak(name: str, value: str) -> bool:
@@ -333,18 +366,26 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
         ):
             result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
         else:
-            # The words before it may tell what it is: -u ann:password, wandb login KEY.
-            words = "".join(f"{word} " for word in arguments[max(0, position - 2) : position])
-            told = without_secrets(words + argument, known) if words and not re.search(r"\s", argument) else ""
-            is_told = told.startswith(words) and len(words) > 0
-            result.append(told[len(words) :] if is_told else without_secrets(argument, known))
+            result.append(_told_by_words_before(argument, result[max(0, position - WORDS_BEFORE) : position], known))
     return result
+
+
+def _told_by_words_before(argument: str, before: list[str], known: Known) -> str:
+    """The argument without secrets, as the program and flags before it tell: redis-cli -h HOST -a PASSWORD."""
+    is_of_flag = argument.startswith("-") or "".join(before[-1:]).startswith("-")
+    for words in (before, before[-2:]) if is_of_flag and sum(map(len, before)) < READ_BYTES else (before[-2:],):
+        text = "".join(f"{word} " for word in words)
+        told = without_secrets(text + argument, known) if text and not re.search(r"\s", argument) else ""
+        if text and told.startswith(text):
+            return told[len(text) :]
+    return without_secrets(argument, known)
 
 
 Record = TypeVar("Record")
 
 HOME = "~"
 
+NUMBER_TYPES = (int, float)
 NO_TEXTS = frozenset({int, float, bool, type(None)})
 """Types of values that nothing is removed from."""
 NAMED_VALUES = frozenset({"tags", "environment_variables", "kept"})
@@ -523,7 +564,7 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
         is_public, is_bench = value.get("source") in PUBLIC_SOURCES, value.get("source") == BENCH
         return {
             cleaned(key, field in FOREIGN_TEXTS): each
-            if type(each) in NO_TEXTS and not (type(each) is int and is_password_name(key))
+            if type(each) in NO_TEXTS and not (type(each) in NUMBER_TYPES and is_password_name(key))
             else cleaned(each, is_foreign=False, is_public=True)
             if is_public and key == "model_id" and isinstance(each, str)
             else _redacted(
@@ -539,31 +580,54 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, cleaned: Ca
         if NO_TEXTS.issuperset(map(type, value)):  # raw samples: by far the most values
             if field in FOREIGN_TEXTS or not is_password_name(name):
                 return value
-            return [LEFT_OUT if type(one) is int and not is_plain(name, str(one)) else one for one in value]
-        if field not in FOREIGN_TEXTS and all(isinstance(each, str) for each in value):
-            is_pair = len(value) == 2 and is_secret_field(value[0]) and not value[0].startswith("-")
-            are_names = all(map(FIELD_NAME.fullmatch, value))
-            is_secret = is_pair and not (is_plain(value[0], value[1]) or is_word(value[1]) or are_names)
-            value = [value[0], LEFT_OUT] if is_secret else without_secret_arguments(value)
+            return [LEFT_OUT if type(one) in NUMBER_TYPES and not is_plain(name, str(one)) else one for one in value]
+        if field not in FOREIGN_TEXTS:
+            value = _without_secret_items(value)
         return [_redacted(each, field, name, anonymous, cleaned) for each in value]
     return value
 
 
+def _without_secret_items(items: Sequence[object]) -> list[object]:
+    """A pair without the value of a secret, or arguments of a command without secrets, of which some may be numbers."""
+    texts = [str(one) if isinstance(one, str) or type(one) in NUMBER_TYPES else "" for one in items]
+    if len(items) == 2 and isinstance(items[0], str) and re.fullmatch(r"\w[\w.-]*", items[0]):
+        are_names = all(map(FIELD_NAME.fullmatch, texts))
+        if is_secret_value(items[0], items[1]) and not (is_word(texts[1]) or are_names):
+            return [items[0], LEFT_OUT]
+    if not any(isinstance(one, str) for one in items):
+        return list(items)
+    left = without_secret_arguments(texts)
+    return [one if text == after else after for one, text, after in zip(items, texts, left, strict=True)]
+
+
 def _without_named_value(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """The object without a secret, or a list of them, that it has as its "value": of its "name", or of its own name in
-    the object around it. In one of several secrets, such as "credentials", each text is one."""
-    of = next((given for key in ("name", "key", "header", "param") if isinstance(given := value.get(key), str)), name)
-    secret = value.get("value")
-    if isinstance(secret, list | tuple) and is_secret_field(of):
-        return {**value, "value": [LEFT_OUT if is_secret_value(of, one) else one for one in secret]}
-    if is_secret_value(of, secret):
-        return {**value, "value": LEFT_OUT}
-    if is_of_several(name):
-        return {
-            key: LEFT_OUT if isinstance(one, str) and not (is_plain(key, one) or is_word(one)) else one
-            for key, one in value.items()
-        }
-    return value
+    the object around it. In one that is a secret, of several secrets ("credentials") or of cookies, each text is one,
+    but no word and no name of a variable."""
+    held = [key for key in value if key.lower() in VALUE_FIELDS]
+    if held:
+        named = {key.lower(): given for key, given in value.items() if isinstance(given, str)}
+        of = next((named[key] for key in NAME_FIELDS if key in named), name)
+        if is_secret_field(of):
+            value = {**value, **{key: _without_secret_parts(of, value[key]) for key in held}}
+    is_secret = is_of_several(name) or is_secret_field(name) or name.lower() == "cookies"
+    return _without_secret_parts(name, value) if is_secret else value
+
+
+def _is_secret_part(name: str, key: str, value: object) -> bool:
+    """Whether a field of the object that is a secret is one, too: a text of one word that is no word of a language."""
+    if not isinstance(value, str):
+        return is_secret_value(name, value)
+    return not (is_plain(key, value) or is_word(value) or VARIABLE_NAME.fullmatch(value) or " " in value)
+
+
+def _without_secret_parts(name: str, value: Any) -> Any:
+    """The value of a secret's name, or an object or list of them, without what is secret."""
+    if isinstance(value, OBJECT):
+        return {key: LEFT_OUT if _is_secret_part(name, key, one) else one for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [LEFT_OUT if is_secret_value(name, one) else one for one in value]
+    return LEFT_OUT if is_secret_value(name, value) else value
 
 
 def _has_own_rule(name: str, field: str) -> bool:

@@ -13,20 +13,22 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from benchmarking.core.untrusted.redaction import (
+    BRACES,
     ESCAPE,
     LEFT_OUT,
     MIN_KNOWN,
     NO_SECRET_KEYS,
     NO_SECRET_TOKENS,
-    PLAIN_VALUE,
     SEVERAL,
     WEAK_NAMES,
     Known,
     is_flag,
+    is_like_a_secret,
     is_plain,
     is_secret_field,
     is_secret_flag,
     is_secret_name,
+    is_special,
     is_word,
     word_start,
     words_of,
@@ -35,16 +37,28 @@ from benchmarking.core.untrusted.secret_formats import without_formats
 
 LOGINS = re.compile(
     rf"""(?xm)(?P<sign>(?:(?<![\w-])|{ESCAPE})"""
-    r"""(?:-u|-U|--user|--proxy-user|--auth)[ =]["']?[^\s:"']{1,100}:
+    r"""(?:-u|-U|--user|--proxy-user|--auth)[ =]["']?(?!\d+:\d+(?:[\s:]|$))[^\s:"']{1,100}:(?!\d{1,5}(?:\s|$))  # no ids
         | \bcurl(?:\s+[^\s|;]{1,200}){0,20}?\s+-\w{0,6}u\s{0,3}["']?[^\s:"']{1,100}:
         | \bcurl(?:\s+[^\s|;]{1,200}){0,20}?\s+-\w{0,6}b\s{0,3}["']?[^\s="']{1,100}=   # a cookie
         | \b(?:https?|xhs?)\s(?:[^\s|;]{1,100}\s+){0,9}?(?:-a\s+["']?[^\s:"']{1,100}:|(?:-a|--bearer)\s+(?=[\w.~-]{16}))
-        | ^\#?(?:\*|[\w.-]{1,255}):(?:\*|\d{4,5}):(?:\*|[\w-]{1,63}):(?:\*|[\w-]{1,63}):(?=[^\s:]{4,100}$)  # .pgpass
+        | ^\#?(?:\*|[\w.-]{1,255}):(?:\*|\d{4,5}):(?:\*|[\w-]{1,63}):(?:\*|[\w-]{1,63}):  # .pgpass
+          (?!(?<=\d:)\d+$)(?=[^\s:]{4,100}$)
         | \blogin\s+\S{1,100}\s+(?:account\s+\S{1,100}\s+)?password\s+                 # .netrc
         | \bsshpass\s+-p\s?
+        | \b(?:plink|pscp|psftp)(?:\s+[^\s|;]{1,100}){0,9}?\s+-pw\s+
+        | \b(?:un)?zip(?:\s+[^\s|;]{1,100}){0,9}?\s+-P\s?
+        | \b(?:7z[ar]?|(?:un)?rar)(?:\s+[^\s|;]{1,100}){0,9}?\s+-h?p(?=\S)
+        | \bmosquitto_\w{3,5}(?:\s+[^\s|;]{1,100}){0,12}?\s+-P\s+
+        | \bx?freerdp\w{0,4}\s(?:[^\s|;]{1,100}\s+){0,9}?/p:
+        | \bhtpasswd\s(?:[^\s|;]{1,100}\s+){0,4}?-\w{0,4}b\w{0,4}\s+\S{1,200}\s+\S{1,100}\s+
+        | \bchpasswd\b[^\n]{0,20}<<<\s{0,3}["']?[^\s:"']{1,100}:
+        | \bsqlplus\s+(?:-\S{1,10}\s+){0,3}[^\s/]{1,100}/
+        | (?<![\w-])AUTH\s+(?:default\s+)?(?=\S{8})(?=\S{0,100}\d)            # redis
         | \b(?:mysql|mariadb)\w{0,12}(?:\s+[^\s|;]{1,100}){0,9}?\s+-p(?=\S)
         | \bredis-cli(?:\s+[^\s|;]{1,100}){0,9}?\s+-a\s+
-        | \b(?:login|mongo\w{0,10}|cqlsh|impala-shell)(?:\s+[^\s|;]{1,100}){0,9}?\s+-p\s+    # login of docker, helm, oc
+        | \b(?:mongo\w{0,10}|cqlsh|impala-shell|rabbitmqadmin)(?:\s+[^\s|;]{1,100}){0,9}?\s+-p(?:\s+|=)
+        | \blogin(?:\s+[^\s|;]{1,100}){0,9}?\s+-p\s+(?!\d+(?:\s|$))               # of docker, helm, oc
+        | \blogin\s(?:[^\s|;]{1,100}\s+){0,9}?(?:-u|--username)[ =]\S{1,100}\s+-p\s+
         | \b(?:sqlcmd|bcp|isql|ipmitool|bteq)(?:\s+[^\s|;]{1,100}){0,12}?\s+-P\s?
         | \bldap[a-z]{3,8}(?:\s+[^\s|;]{1,100}){0,12}?\s+-w\s+
         | \b(?:smbclient|rpcclient|net)\s(?:[^\s|;]{1,100}\s+){0,9}?-U\s?[^\s%"']{1,100}%
@@ -62,17 +76,18 @@ LOGINS = re.compile(
         | \bgh\s+secret\s+set\s+\S{1,100}\s+(?:--body|-b)[ =]
         | --(?:password-stdin|with-token)\s*<<<\s*
         | \bConvertTo-SecureString\s+(?:-String\s+)?
-    )["']?(?P<value>(?!//|\d+(?:\s|$))[^\s"']+)"""
+    )["']?(?P<value>(?!//|\d{1,3}(?:\s|$))[^\s"']+)"""
 )
 PIPED = re.compile(
     r"""(?x)(?P<sign>\b(?:echo|printf)\s+(?:-\w{1,3}\s+)?(?:["']%s(?:\\n)?["']\s+)?["']?)(?P<value>[^\s|"']{4,500})
-    (?=["']?\s*\|[^|\n]{0,200}--(?:password-stdin|with-token))"""
+    (?=["']?\s*\|[^|\n]{0,200}(?:--(?:password-stdin|with-token)|\bsudo\s(?:-\S{1,20}\s){0,3}?-\w{0,5}S|\bkinit\b
+    |\bpasswd\s+--stdin|\bchpasswd\b))"""
 )
 """What a shell sends to a command that reads a password."""
 LOGIN_WORDS = (
     *("-u", "-U", "user", "login", "sshpass", " -p", " -a", "aws_", "requirepass", "masterauth", "thin:", "curl"),
     *(" -P", " -w", "net use", "mc ", "-pass", "secret_access", "session_token", "config set", "poetry", "gh secret"),
-    *("<<<", "SecureString", "--auth", "--bearer"),
+    *("<<<", "SecureString", "--auth", "--bearer", "freerdp", "htpasswd", "sqlplus", "AUTH", " -hp"),
 )
 """A text without any of them, and without a line of .pgpass, has no match of LOGINS."""
 PASSWORD_FILE_LINE = re.compile(r":(?:\*|\d{4,5}):")
@@ -114,8 +129,6 @@ SHELL = r"""\$\([^()\n]{1,400}\)|`[^`\n]{1,400}`"""
 DEEPER = r"""\{\s*["']"""
 OBJECT = rf"""{DEEPER}[^{{}}]{{1,2000}}\}}"""
 """An object of JSON; in one with others inside, each field is looked at."""
-BRACES = r"""\{[^{}\s"':]{4,200}\}"""
-"""A value of ODBC that contains signs."""
 VALUE = re.compile(
     rf"""(?xs) {TRIPLE} | {DEEP} | {CURLY} | {SHELL} | {BRACES} | [\w:.]{{0,60}}\(\s*(?:{QUOTED}) | {JOINED} | {LIST}
     | {FLOW} | {OBJECT} | {BLOCK} | {TAGGED} | ["'][^\n]* | (?!{DEEPER})[^\s,;&"']{{1,{MAX_VALUE}}} """
@@ -153,7 +166,7 @@ FLAG = re.compile(
 """A flag and its value, which may be on the next line, or the next item of a list in YAML."""
 PAIR = re.compile(
     rf"""(?xs)(?P<sign>(?:[(\[]\s?b?["']|["'](?=-))(?P<name>[\w-]{{1,60}})["']\s?,\s?)
-    (?P<value>(?!b?["']-)b?(?:{QUOTED}))"""
+    (?P<value>(?!b?["']-)b?(?:{QUOTED})|\d[\d.]{{3,40}}(?=\s?[,\])]))"""
 )
 """An element of a list of pairs, or a flag and its value in a list of arguments."""
 ELEMENT = re.compile(
@@ -164,7 +177,7 @@ ELEMENT = re.compile(
 CALL = re.compile(rf"""(?xs)\b(?P<name>[A-Za-z]\w{{2,60}})(?P<sign>\()(?P<value>{QUOTED})(?=\s?[,)])""")
 ATTRIBUTE = re.compile(
     rf"""(?xsi)(?P<sign>\b(?:key|name|param|header|field)["']?\s?[=:]\s?["']?(?P<name>[\w:.-]{{1,60}})["']?,?
-    \s{{0,20}}["']?\bvalue["']?\s?[=:]\s?)(?P<value>{QUOTED} | [^\s"',;]{{1,{MAX_VALUE}}})"""
+    \s{{0,20}}["']?\bvalue["']?\s?[=:]\s?)(?P<value>{OBJECT} | {QUOTED} | (?!{DEEPER})[^\s"',;]{{1,{MAX_VALUE}}})"""
 )
 """An element of XML, or an object of JSON or YAML, with a name and its value."""
 VALUE_FIRST = re.compile(
@@ -186,14 +199,15 @@ LOGIN_CALL = re.compile(
 """A user and a password in a call: auth=("ann", "..."), HTTPBasicAuth("ann", "...")."""
 KEY_WORDS = "(?:api|access|secret|private|signing)[ _-]?key"
 TOLD_NAME = re.compile("[Kk]ey|KEY|[Tt]oken|TOKEN|[Pp]assword")
-TOLD_VALUE = r"""(?P<value>(?=[^\s,;"']{0,100}\d)(?=[^\s,;"']{0,100}[A-Za-z])[\w~.+/=@!$%&*^?-]{8,200})"""
+LETTER_AHEAD = r"""(?=[^\s,;"']{0,100}[A-Za-z])"""
+TOLD_VALUE = rf"""(?P<value>(?=[^\s,;"']{{0,100}}\d){LETTER_AHEAD}[\w~.+/=@!$%&*^?-]{{8,200}})"""
 SENTENCE = re.compile(
     rf"""(?xi)(?P<sign>(?<![\w-])
-    (?P<name>{KEY_WORDS}|secret|token|passw(?:or)?d|pwd|passphrase)
+    (?P<name>{KEY_WORDS}|secret|token|(?P<chosen>passw(?:or)?d|pwd|passphrase|passcode))
     \ (?:(?:is|was)\ ?:? | (?:for|of)\ [\w.@-]{{1,60}}(?::|\ (?:is|was):?))\ ["']?)
-    {TOLD_VALUE}"""
+    {TOLD_VALUE.replace(LETTER_AHEAD, rf"(?(chosen)|{LETTER_AHEAD})")}"""
 )
-"""A secret in a sentence: my API key is ..., the token was: ..."""
+"""A secret in a sentence: my API key is ..., the token was: ... A password may have digits alone."""
 REFUSAL = re.compile(
     rf"""(?xi)(?P<sign>(?:(?<![A-Za-z\d-])|{ESCAPE})(?:(?P<name>{KEY_WORDS})
         (?:\ (?:provided|given|supplied|used|received|sent|rejected))?\s?(?::|=>?|->|(?=\())\s?
@@ -486,7 +500,7 @@ def _named_value(text: str, found: re.Match[str]) -> re.Match[str] | None:
         if is_field and last == "token" and (words_of(before) or [""])[-1] in MEASURED_TOKENS:
             return None
         value = VALUE.match(text, found.end())
-        return value if value is not None and _is_like_a_secret(value[0], is_field=is_field) else None
+        return value if value is not None and is_like_a_secret(value[0], is_field=is_field) else None
     if last != "cookies" and not (is_secret_field(name) if is_field else is_secret_name(name)):
         return None
     if last == "authorization":
@@ -500,24 +514,6 @@ def _named_value(text: str, found: re.Match[str]) -> re.Match[str] | None:
     is_named = found["close"] or text[found.start() - 1 : found.start()] == "/"  # 'password' or /etc/passwd
     is_message = is_field and is_named and value is not None and _is_prose(text, value)
     return None if is_message else value
-
-
-def _is_like_a_secret(value: str, *, is_field: bool) -> bool:
-    """Whether the value of a weak name is no word or number; after a colon it must be longer, since in prose and in
-    the answers of language models a colon follows these names too."""
-    plain = value.strip("\"'\\")
-    if is_field:
-        return len(plain) >= MIN_KNOWN + 2 and any(map(str.isdigit, plain)) and not _is_special(plain)
-    return not is_word(plain) and not _is_special(plain)
-
-
-def _is_special(text: str) -> bool:
-    """Whether a text is a token of a language model, or code, rather than a secret."""
-    if PLAIN_VALUE.fullmatch(text) is not None:
-        return True
-    in_braces = re.fullmatch(BRACES, text)  # {token} is a placeholder, but ODBC has passwords in braces
-    is_placeholder = in_braces is None or re.fullmatch(r"\{[a-z_.]+\d?\}", text) is not None
-    return text[:1] in ("<", "[", "(", "{", "|", "#") and is_placeholder
 
 
 def _is_prose(text: str, value: re.Match[str]) -> bool:
@@ -547,7 +543,7 @@ def _without_called_value(found: re.Match[str]) -> str:
 def _without_told_value(found: re.Match[str]) -> str:
     before = (words_of(found.string[max(0, found.start() - MAX_BEFORE) : found.start()]) or [""])[-1]
     is_no_secret = (found["name"] or "").lower() == "token" and before in NO_SECRET_TOKENS
-    return found[0] if is_no_secret or _is_special(found["value"]) else _without_value(found)
+    return found[0] if is_no_secret or is_special(found["value"]) else _without_value(found)
 
 
 def _without_bare_key(found: re.Match[str]) -> str:

@@ -87,6 +87,19 @@ def test_known_token_formats_are_redacted_everywhere(secret):
         ("to=https%3A%2F%2Fann%3Apw%40h%2F", "to=https%3A%2F%2Fh%2F"),
         ("to=https%3A%2F%2Fh.example&mail=ann%40corp", "to=https%3A%2F%2Fh.example&mail=ann%40corp"),
         ("routing_key: R02ABCD1234EFGH5678IJKL9012MNOP0", "routing_key: ***"),
+        ("sshpass -p 12345678 ssh h", "sshpass -p *** ssh h"),
+        ("curl -u ann:1234567 h", "curl -u ann:*** h"),
+        ("redis-cli -h h -a 12345678 ping", "redis-cli -h h -a *** ping"),
+        ("mysql -u ann -p12345678 db", "mysql -u ann -p*** db"),
+        ("docker login -u ann -p 12345678", "docker login -u ann -p ***"),
+        ("*:*:*:postgres:12345678", "*:*:*:postgres:***"),
+        ("SSHPASS=hunter22 x -storepass hunter22", "SSHPASS=*** x -storepass ***"),
+        ("echo hunter22 | sudo -S nvidia-smi", "echo *** | sudo -S nvidia-smi"),
+        ("echo 'ann:hunter22' | chpasswd", "echo '***' | chpasswd"),
+        ("unzip -P hunter22 x.zip, 7z x -phunter22 a.7z", "unzip -P *** x.zip, 7z x -p*** a.7z"),
+        ("the password is 12345678", "the password is ***"),
+        ('["--password", 12345678, "--n", 16]', '["--password", ***, "--n", 16]'),
+        ('{"key":"X-Api-Key","value":{"raw":"hunter22"}}', '{"key":"X-Api-Key","value":***}'),
         ("needs OPENAI_API_KEY, OTHER_LONG_VARIABLE_2", "needs OPENAI_API_KEY, OTHER_LONG_VARIABLE_2"),
     ],
 )
@@ -113,6 +126,8 @@ def test_named_secrets_in_text_are_redacted(text, left):
         "cannot read 'secret': [Errno 2] No such file or directory",
         "hf_transfer is not installed",
         "run 0199aa00-0000-7000-8000-000000000000 of org/sk-model",
+        "docker run --user 1000:1000 -u app:1000 x; login1 $ llama-bench -m login -p 131072 -u 1",
+        "0000:65:00.0 x:0000:65:00:123456; python x.py -u 1234 -p 4096; token is 12345678",
         "attn_key=[64], attn_key=[1, 64], attn_key: float32[1, 64], bias_key=(0.25, 64), mask_key: bool[8]",
     ],
 )
@@ -272,6 +287,18 @@ def test_secret_arguments_may_begin_with_a_dash():
         ({"api_keys": {"prod": "Abcd1234x", "enabled": "true"}}, {"api_keys": {"prod": "***", "enabled": "true"}}),
         ({"dbPasswords": {"a": "Abcd1234x"}}, {"dbPasswords": {"a": "***"}}),
         ({"credentials": 12345678}, {"credentials": "***"}),
+        ({"password": 12345678.0, "secret": {"a": "Abcd1234x"}}, {"password": "***", "secret": {"a": "***"}}),
+        ({"key": "X-Api-Key", "value": {"raw": "Ab1"}}, {"key": "X-Api-Key", "value": {"raw": "***"}}),
+        ({"Name": "DB_PASSWORD", "Value": "hunter22"}, {"Name": "DB_PASSWORD", "Value": "***"}),
+        ({"variable": "HF_TOKEN", "default": ["hunter22"]}, {"variable": "HF_TOKEN", "default": ["***"]}),
+        ({"cookies": [{"name": "sid", "value": "Ab12"}]}, {"cookies": [{"name": "sid", "value": "***"}]}),
+        ({"token": "hunter22", "auth": {"pass": "hunter22"}}, {"token": "***", "auth": {"pass": "***"}}),
+        (["--password", 12345678, "--n", 8, None], ["--password", "***", "--n", 8, None]),
+        (["serve", "--api-key", "hunter22", 8000, []], ["serve", "--api-key", "***", 8000, []]),
+        ([["password", 12345678]], [["password", "***"]]),
+        (["DB_PASSWORD=hunter22", "X=1"], ["***", "X=1"]),
+        (["redis-cli", "-h", "h", "-p", "6379", "-a", "12345678"],
+         ["redis-cli", "-h", "h", "-p", "6379", "-a", "***"]),
         ({"db_pwd": 12345678, "pwd": 12345678}, {"db_pwd": "***", "pwd": 12345678}),
     ],
 )  # fmt: skip
@@ -282,6 +309,8 @@ def test_secrets_in_lists_numbers_and_objects_are_redacted_by_name(value, left):
 def test_values_in_lists_that_are_no_secrets_stay():
     harmless = {
         "values": [12345678, 1.5], "credentials": 4000, "api_keys": 3, "tokens": [12345678], "cache_keys": {"a": "x9"},
+        "api_key": {"env": "MY_API_KEY"}, "logprobs": [{"token": "20250514"}], "added_token": {"content": "<x>"},
+        "args": ["llama-bench", "-p", 4096, "-u", "1"], "default": {"name": "tokens_per_second", "default": 12345678.5},
         "custom": {"name": "latency", "value": [12345678, 2]}, "metric": {"name": "first_token", "value": ["abc9"]},
     }  # fmt: skip
     assert redacted(harmless) == harmless
