@@ -264,15 +264,16 @@ def test_of_reports_on_the_same_builds_each_result_is_stored_once(database, tmp_
     os.utime(monday, (0, 0))
     tuesday.write_text("".join((header, *lines)))
     assert run(tmp_path / "other.duckdb", tuesday) == 0
+    expected = rows(tmp_path / "other.duckdb")
     assert run(tmp_path / "none.duckdb", monday, tuesday, "--dry-run") == 0
-    assert f"new: {len(rows(tmp_path / 'other.duckdb'))} runs (dry run" in capsys.readouterr().out
+    assert f"new: {len(expected)} runs (dry run" in capsys.readouterr().out
     orders = {"one by one": [(monday,), (tuesday,)], "newest first": [(tuesday,), (monday, tuesday)]}
     for files in orders.get(order, [(monday, tuesday)]):
         assert run(database, *files) == 0
     assert "1 file with results that another file of the tool has stated" in capsys.readouterr().err
-    assert rows(database) == rows(tmp_path / "other.duckdb")
+    assert rows(database) == expected
     assert run(database, tuesday, "--replace") == 0
-    assert rows(database) == rows(tmp_path / "other.duckdb")
+    assert rows(database) == expected
 
 
 def test_of_documents_that_a_shell_appends_to_a_file_only_the_last_is_new(database, tmp_path, capsys):
