@@ -46,7 +46,7 @@ ALWAYS_SECRET = (
 SECRET_AT_THE_END = (
     *ALWAYS_SECRET,
     *("token", "key", "pass", "pwd", "auth", "cookie", "bearer", "signature", "pat", "sig", "jwt"),
-    *("sshpass", "storepass", "keypass"),
+    *("sshpass", "storepass", "keypass", "authkey", "pw"),
 )
 SEVERAL = ("secrets", "passwords", "credentials", "apikeys")
 """Endings of the names of several secrets."""
@@ -75,7 +75,7 @@ NO_SECRET_KEYS = (
 """Words before "key" in the vocabulary of data and models."""
 KEY_DATA = ["key", "data"]
 """The last words of the names of keys in a kubeconfig."""
-WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd")
+WEAK_NAMES = ("token", "auth", "bearer", "signature", "sig", "pat", "pass", "pwd", "pw")
 """Names with other meanings, whose values are secrets unless they are a word."""
 NO_SECRET_ENDINGS = ("file", "path", "dir", "folder", "type", "length", "policy", "count", "name")
 """Words after "password" and others, of properties of a secret."""

@@ -37,7 +37,7 @@ from benchmarking.core.untrusted.secret_formats import without_formats
 
 LOGINS = re.compile(
     rf"""(?xm)(?P<sign>(?:(?<![\w-])|{ESCAPE})"""
-    r"""(?:-u|-U|--user|--proxy-user|--auth)[ =]["']?(?!\d+:\d+(?:[\s:]|$))[^\s:"']{1,100}:(?!\d{1,5}(?:\s|$))  # no ids
+    r"""(?:-u|-U|--user|--proxy-user|--auth|--cert)[ =]["']?(?!\d+:\d+(?:[\s:]|$))[^\s:"']{1,100}:(?!\d{1,5}(?:\s|$))
         | \bcurl(?:\s+[^\s|;]{1,200}){0,20}?\s+-\w{0,6}u\s{0,3}["']?[^\s:"']{1,100}:
         | \bcurl(?:\s+[^\s|;]{1,200}){0,20}?\s+-\w{0,6}b\s{0,3}["']?[^\s="']{1,100}=   # a cookie
         | \b(?:https?|xhs?)\s(?:[^\s|;]{1,100}\s+){0,9}?(?:-a\s+["']?[^\s:"']{1,100}:|(?:-a|--bearer)\s+(?=[\w.~-]{16}))
@@ -87,7 +87,7 @@ PIPED = re.compile(
 LOGIN_WORDS = (
     *("-u", "-U", "user", "login", "sshpass", " -p", " -a", "aws_", "requirepass", "masterauth", "thin:", "curl"),
     *(" -P", " -w", "net use", "mc ", "-pass", "secret_access", "session_token", "config set", "poetry", "gh secret"),
-    *("<<<", "SecureString", "--auth", "--bearer", "freerdp", "htpasswd", "sqlplus", "AUTH", " -hp"),
+    *("<<<", "SecureString", "--auth", "--bearer", "--cert", "freerdp", "htpasswd", "sqlplus", "AUTH", " -hp"),
 )
 """A text without any of them, and without a line of .pgpass, has no match of LOGINS."""
 PASSWORD_FILE_LINE = re.compile(r":(?:\*|\d{4,5}):")
@@ -149,12 +149,14 @@ AUTHORIZATION = re.compile(
 COOKIE_NAMES = ("cookie", "cookies")
 COOKIE = r"""[^\s;,"'={}]+(?:=(?:"[^"]*"|[^\s;,"']*))?"""
 COOKIES = re.compile(rf"""(?xs) {QUOTED} | \{{[^{{}}]*\}} | {COOKIE}(?:;\s?{COOKIE})* """)
-HINT = re.compile("secret|dockerconfig|pass|credential|auth|key|token|pwd|cookie|bearer|sig|pat|webhook", re.IGNORECASE)
+HINT = re.compile(
+    "secret|dockerconfig|pass|credential|auth|key|token|pwd?|cookie|bearer|sig|pat|webhook", re.IGNORECASE
+)
 """A part of every name of a secret."""
 BEFORE_HINT = re.compile(r"(?:[\w.-]|%5[Ff]){0,100}\Z")
 AFTER_HINT = re.compile(
     r"""(?x)(?P<name>(?:[\w.-]|%5[Ff]){1,200})(?P<close>(?:\\{0,7}["'\u201d\u2019]|%22)[\]}]?)?
-    (?P<sign>\s?(?::\s?[A-Za-z][\w.]{0,40}(?:\[[\w\ |,.]{1,60}\])?\s?=\s?(?=["'])  # key: Optional[str] = "..."
+    (?P<sign>(?:[\ \t]{1,30}(?=[:=])|\s)?(?::\s?[A-Za-z][\w.]{0,40}(?:\[[\w\ |,.]{1,60}\])?\s?=\s?(?=["'])
         | (?:(?:\|\||\?\?|[:?])?=>?|:|%3[ADad])\s?(?:\{\s{0,20}["']value["']\s?:\s?)?))?"""
 )
 FLAG = re.compile(
