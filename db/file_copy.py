@@ -224,6 +224,13 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
         yield folder / path.name
 
 
+def replace_file(path: Path, content: bytes, advice: str = "choose another path") -> None:
+    """Write a file in one step, in place of an earlier one, which stays if that fails. Raises StorageError."""
+    with temporary_sibling(path) as part, storage_errors(f"cannot write {path}", advice):
+        part.write_bytes(content)
+        part.replace(path)
+
+
 def publish(part: Path, path: Path) -> bool:
     """Move a finished file to its path. False if the path exists. Raises StorageError."""
     with storage_errors(f"cannot create {path}", "choose another path"), suppress(FileExistsError):

@@ -30,7 +30,7 @@ from benchmarking.core.settings import SWITCH, WORD, Setting, Values, add_flags
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.text import distinct_names
 from db.commands.arguments import add_selection
-from db.file_copy import make_folder
+from db.file_copy import make_folder, replace_file
 from visualize.drawing.figure import Figure, NotDrawn
 from visualize.drawing.picture import picture as drawn
 from visualize.drawing.rows import Row, Selection, charts
@@ -375,10 +375,7 @@ def write(chart: str, pictures: Sequence[Picture], folder: Path) -> list[Path]:
     for stem, one in zip(stems(chart, pictures), pictures, strict=True):
         for image_format, content in one.images:
             path = folder / f"{stem}.{image_format}"
-            try:
-                path.write_bytes(content)
-            except OSError as error:
-                raise StorageError(f"cannot write {path}: {error.strerror}: choose another --output-dir") from error
+            replace_file(path, content, "choose another --output-dir")
             paths.append(path)
     return paths
 

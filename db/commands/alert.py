@@ -46,6 +46,7 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
+    unstored_in,
 )
 from db.values import heading, unique_prefixes
 
@@ -137,7 +138,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([plain_values(row) for row in rows])
     elif not rows:
-        print("no alerts")
+        print(f"no alerts{unstored_in(arguments, arguments.selection)}")
     else:
         page = stdout_page()
         short = unique_prefixes([*all_ids, *(str(row["run_id"]) for row in runs)])

@@ -74,6 +74,7 @@ def main(argv: Sequence[str]) -> int:
     from db.analysis.gate.gate import DETECTOR
     from db.analysis.history.changes import open_refreshed, regressions
     from db.analysis.history.histories import results_not_judged, series_too_short, too_short_text, worse_trends
+    from db.analysis.selection import unstored
     from db.connection import UnwritableError
     from db.file_copy import copy_unlocked
     from db.warehouse import COPY_FOLDER
@@ -102,6 +103,7 @@ def main(argv: Sequence[str]) -> int:
         ]
         raised = with_recovery(warehouse, raised)
         too_short = {metric.column: series_too_short(warehouse, selection, metric) for metric in metrics}
+        why_none = "" if all(series for _, series in too_short.values()) else unstored(warehouse, selection)
         not_judged = {metric: results_not_judged(warehouse, selection.within(dates), metric) for metric in metrics}
     when = "".join(f" {word} {date}" for word, date in given.items())
     if arguments.json:
@@ -124,7 +126,7 @@ def main(argv: Sequence[str]) -> int:
         else:
             print(regressions_text(found, trends, stdout_page()))
     for column, (short, series) in too_short.items():
-        if why := too_short_text(short, series) if series else "no series is selected":
+        if why := too_short_text(short, series) if series else f"no series is selected{why_none}":
             if arguments.json or found or trends:
                 note(f"{NAME}: {column}: {why}")
             else:

@@ -434,6 +434,20 @@ def test_a_write_error_states_its_reason(tmp_path):
         visualize_benchmarks.write("chart", [one], tmp_path)
 
 
+def test_a_full_disk_leaves_the_earlier_picture(tmp_path):
+    resource = pytest.importorskip("resource")
+    (tmp_path / "chart_m.png").write_bytes(b"earlier")
+    one = visualize_benchmarks.Picture(name_parts=("m",), details=(), images=(("png", bytes(100)),))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
+    try:
+        with pytest.raises(StorageError, match=r"cannot write .*chart_m\.png"):
+            visualize_benchmarks.write("chart", [one], tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"chart_m.png": b"earlier"}
+
+
 @pytest.mark.parametrize(
     "command",
     [

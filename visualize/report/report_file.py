@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from db.analysis.compare.comparison import Comparison, compare
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection as Words
 from db.analysis.selection import judged_metric, unstored
-from db.file_copy import make_folder, temporary_sibling
+from db.file_copy import make_folder, replace_file
 from visualize import sources
 from visualize.drawing.rows import Selection
 from visualize.pages.elements import Grid
@@ -87,12 +86,7 @@ def write_report(
         name = without_place(source.name)
         report = report_of(source.warehouse, ids, name, comparison, command, has_charts=is_html)
     text = html(report) if is_html else markdown(report)
-    with temporary_sibling(path) as part:
-        try:
-            part.write_text(text, encoding="utf-8", newline="\n")
-            os.replace(part, path)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror}: choose another path") from error
+    replace_file(path, text.encode())
     return source.refused
 
 
