@@ -69,12 +69,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "e2c1f0c2622db60697d2db8484aee5efe2744c6a1bfd43e8849eb6cdf92a6c4f",  # created and read by DuckDB 1.5
-    "2791c70e9811168331bd1dfdaa7997225826e74cca340cc6a52575d10dc9e099",  # created and read by 2.0
-    "ec970f91cac3c9a8621e8951b90259cb2ee4dae020e113a97f60e9cf2a38a989",  # created by 1.5, read by 2.0
-    "ff5e15c300cc2c4d1a2cfcce23fc2a70f89c9e7981bb3898db7fa53eadf58c78",  # created by 2.0, read by 1.5
-    "b31c4115c6babaf6a7de94a592d2fec49095dba5c4ded7c3811e7f0239cb4b90",  # that, next written by 2.0, read by 1.5
-    "58889060385b6e0d20c39a2c26a9b539425ea80f691f7ee8359b5d4b597e7d83",  # the first, next written by 2.0, read by 1.5
+    "43be627008c4687e3de7a7b68fc97a3db32fda10fe4d70d4dc8e2ab358c68dfa",  # created and read by DuckDB 1.5
+    "b5e53340643636dd9222c411b1b2b98b6c7a73d3b4fb2a94b5713fb0177e6435",  # created and read by 2.0
+    "e053e6e6b494f95f057486b355d1aba40403bec3bb89390cf31c0f33e9da4087",  # created by 1.5, read by 2.0
+    "7f4bc7678e39f54968e9b8520cd729ecda1631e210b05dc84f908444813def14",  # created by 2.0, read by 1.5
+    "a30f2385758f9ccfae994b2d4dd2a8e61bb03c39194f613f5bb8c27b9ee458cd",  # that, next written by 2.0, read by 1.5
+    "38055a4637813ff854f7b9a852e07894baeaad6c3526dea0e7e6e2b40f4751c9",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

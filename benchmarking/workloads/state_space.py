@@ -13,7 +13,7 @@ from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import integer
-from benchmarking.workloads.support.generation import GreedyGeneration, last_logits_only, takes
+from benchmarking.workloads.support.generation import GreedyGeneration, last_logits_only, state_name
 from benchmarking.workloads.support.transformers_models import TextFamily
 
 KERNEL_PACKAGES = ("mamba_ssm", "causal_conv1d")
@@ -37,7 +37,7 @@ class RecurrentGeneration(GreedyGeneration):
         super().__init__(point)
         self._model = model
         self._prompt = inputs["input_ids"]
-        self._state_name = "cache_params" if takes(model, "cache_params") else "state"  # Mamba's, RWKV's
+        self._state_name = state_name(model)
         self._last_only = last_logits_only(model)
 
     def prefill(self) -> Any:

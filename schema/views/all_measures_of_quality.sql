@@ -10,7 +10,7 @@ JOIN benchmark_runs speed ON speed.model_id = evaluation.model_id
         OR length(speed.model_revision) <> 40 OR length(evaluation.model_revision) <> 40, true
     )
     AND speed.precision = evaluation.precision
-    AND (quality.how->'evaluation'->>'quantization') IS NOT DISTINCT FROM (speed.runtime_mode->>'quantization')
+    AND (quality.how->>'$.evaluation.quantization') IS NOT DISTINCT FROM (speed.runtime_mode->>'quantization')
     AND coalesce(speed.runtime_mode->>'kv_cache_dtype', 'auto') = 'auto'
     AND replace(speed.runtime, '.', '') = replace(evaluation.runtime, '.', '')
 WHERE quality.metric = 'task_accuracy' AND quality.value IS NOT NULL AND evaluation.task = 'evaluation'

@@ -43,7 +43,7 @@ from benchmarking.graphs.export.graph_plans import (
     family_inputs,
     growing_states,
 )
-from benchmarking.workloads.support.generation import last_logits_only, start_token
+from benchmarking.workloads.support.generation import last_logits_only, start_token, state_name
 
 TRACED_TOKENS = 3
 HIDDEN = "encoded"
@@ -224,7 +224,7 @@ class Prefill(torch.nn.Module):
         finally:
             if loop is not None:
                 setattr(module, SCAN, loop)
-        states = states_of(output.cache_params, "present")
+        states = states_of(getattr(output, state_name(self.model)), "present")
         for name, state in states.items():
             if name.endswith(CONV):
                 # The traced graph keeps only the prompt's positions; the convolution pads them on the left itself.
@@ -254,8 +254,8 @@ class RecurrentDecode(torch.nn.Module):
             layer.is_conv_states_initialized[0] = layer.is_recurrent_states_initialized[0] = True
             layer.has_previous_state[0] = True
             layer.dtype, layer.device = conv.dtype, conv.device
-        output = self.model(input_ids=input_ids, cache_params=cache, use_cache=True)
-        return {"logits": output.logits, **states_of(output.cache_params, "present")}
+        output = self.model(input_ids=input_ids, use_cache=True, **{state_name(self.model): cache})
+        return {"logits": output.logits, **states_of(cache, "present")}
 
 
 def recurrent_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -> Plan:
@@ -263,7 +263,7 @@ def recurrent_plan(model: Any, workload: Workload, recipe: Recipe, point: Point)
     where = traced_point(workload, point, recipe)
     prompt = torch.ones((where.batch_size, where.sequence_length or 1), dtype=torch.int64)
     with torch.no_grad():
-        past = states_of(model(input_ids=prompt, use_cache=True).cache_params, "past")
+        past = states_of(getattr(model(input_ids=prompt, use_cache=True), state_name(model)), "past")
     prefill = Traced(
         module=Prefill(model, int(past[f"past_0_{CONV}"].shape[-1])),
         inputs={"input_ids": prompt},

@@ -239,6 +239,15 @@ def takes(model: Any, argument: str) -> bool:
     return argument in inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
 
 
+STATE_NAMES = ("cache", "cache_params", "state")
+"""What forward and its output call the state of a recurrent model: Mamba's since transformers 5.24, before, RWKV's."""
+
+
+def state_name(model: Any) -> str:
+    """The name of a recurrent model's state, as an argument and in the output."""
+    return next(name for name in STATE_NAMES if takes(model, name))
+
+
 OUTPUT_NAMES = ("logits", "last_hidden_state")
 """Names of an output's main tensor, by its field in transformers' outputs."""
 

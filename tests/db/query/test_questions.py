@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import re
 import time
+from contextlib import nullcontext
 from datetime import date, datetime
 from datetime import time as clock
 
@@ -205,8 +208,6 @@ def test_parameters_are_bound_and_never_pasted(ask):
     ],
 )
 def test_invalid_statements_are_refused_with_a_message(ask, sql, words):
-    import re
-
     with pytest.raises(UsageError) as refused:
         ask(sql)
     assert re.search(words if "|" in words else re.escape(words), str(refused.value))
@@ -217,12 +218,11 @@ def test_an_error_in_the_data_is_not_a_usage_error(ask):
         ask("SELECT 'x'::INTEGER")
 
 
-def test_timestamps_with_a_zone_suggest_a_cast(ask):
-    try:
-        import pytz  # noqa: F401
-    except ImportError:
-        with pytest.raises(UsageError, match=r"cast it, for example now\(\)::TIMESTAMP"):
-            ask("SELECT now()")
+def test_timestamps_with_a_zone_are_answered_or_suggest_a_cast(ask):
+    is_answered = importlib.util.find_spec("pytz") or re.match(r"[3-9]|2\.0\.[1-9]|2\.[1-9]", duckdb.__version__)
+    refused = pytest.raises(UsageError, match=r"cast it, for example now\(\)::TIMESTAMP")
+    with nullcontext() if is_answered else refused:
+        assert len(ask("SELECT now() AS t")) == 2
     assert len(ask("SELECT now()::TIMESTAMP AS t")) == 2
 
 
