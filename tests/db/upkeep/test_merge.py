@@ -394,10 +394,10 @@ def test_one_change_that_both_raised_is_one_alert_with_the_triage_of_either(make
                 notes = warehouse.query("SELECT target_id FROM annotations").dicts()
             assert alerts == [{"alert_id": kept, "triage": "noise"}]
             assert notes == [{"target_id": kept}] * 2
-        assert verified(target) == []
-    into(target, make("third", run, change=raised("c", "throughput_samples_per_sec")))
-    with Warehouse.open(target) as warehouse:
-        assert len(warehouse.query("SELECT alert_id FROM alerts").dicts()) == 2
+            assert verified(target) == []
+        into(target, make(f"third_{kept}", run, change=raised("c", "throughput_samples_per_sec")))
+        with Warehouse.open(target) as warehouse:
+            assert len(warehouse.query("SELECT alert_id FROM alerts").dicts()) == 2
 
 
 def test_an_alert_about_changes_that_are_several_here_stays_one_of_its_own(make, make_run):
